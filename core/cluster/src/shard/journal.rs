@@ -117,27 +117,19 @@ impl Shard {
     /// their way, and work that time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
         let RestoredShard { sessions, seen, heard, ahead, given, numbers, choices, life } = restored;
-        let mut ahead = ahead.by_client().0;
+        let ahead = ahead.by_client().0;
         self.exacts.restore(choices);
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
             (journal.life, journal.life_changed) = (life, numbers.is_none());
             journal.restored = sessions.iter().map(|session| session.state.client.clone()).collect();
-            let native = if self.upstream.is_none() { core::mem::take(&mut ahead) } else { BTreeMap::new() };
-            journal.restore_had(given, native);
+            journal.restore_had(given, ahead);
             (journal.heard, journal.heard_before) = (heard.clone(), Arc::new(heard));
         }
         let with_will = sessions.iter().filter(|session| session.state.will.is_some());
         self.wills = with_will.map(|session| session.state.client.clone()).collect();
         (self.is_restoring, self.is_recovering) = (true, true);
         self.broker.restore(now, sessions, numbers);
-        if self.upstream.is_some() {
-            for (client, ids) in ahead {
-                for id in ids.ids {
-                    self.broker.has_had(&client, id);
-                }
-            }
-        }
         self.drain_broker(now);
         self.is_restoring = false;
         self.tell_node(ToNode::Restored);
@@ -382,13 +374,16 @@ impl Shard {
         self.broker.deliver_to_others(now, message, &journal.restored);
     }
 
+    /// The sessions that have had a QoS 2 publication before this node started again, or at the node that they are inherited from.
+    pub(super) fn had_by(&self, message: &Message) -> BTreeSet<ClientId> {
+        let mut had = self.inheritance.had_by(message);
+        had.extend(self.journal.iter().flat_map(|journal| journal.had_by(message)));
+        had
+    }
+
     /// Delivers a publication to those sessions here that have not had it, before this node started again or at the node that they are inherited from.
     pub(super) fn deliver_here(&mut self, now: Now, deliver: Deliver) {
-        let mut had = BTreeSet::new();
-        if deliver.plain {
-            had = self.inheritance.had_by(&deliver.message);
-            had.extend(self.journal.iter().flat_map(|journal| journal.had_by(&deliver.message)));
-        }
+        let had = if deliver.plain { self.had_by(&deliver.message) } else { BTreeSet::new() };
         if had.is_empty() {
             return self.broker.handle(now, Input::Deliver(deliver));
         }

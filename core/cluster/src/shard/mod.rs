@@ -397,7 +397,11 @@ impl Shard {
         }
         self.withdraw(&client, left);
         let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
+        let brought = self.brought_beside(&client, session.as_deref());
         self.broker.handle(now, Input::Claimed { client: client.clone(), conn, epoch, session });
+        for id in brought {
+            self.broker.has_had(&client, id);
+        }
         if !own.is_empty() {
             self.broker.merge(now, &client, &own, &BTreeSet::new());
         }

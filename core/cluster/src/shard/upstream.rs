@@ -21,6 +21,7 @@ use sedge_sidecar::{
 use smallvec::SmallVec;
 
 use super::Shard;
+use super::handover::ids_of;
 use crate::mail::{Heard, Interest, Mark, Relinquish, Retained, ToNode};
 use crate::{ShardOutput, UpstreamInput, UpstreamOutput};
 
@@ -398,15 +399,16 @@ impl Shard {
 
     fn upstream_receivers(&mut self, message: &Message, is_live: bool) -> SmallVec<[Receiver; 2]> {
         let wanting = self.broker.receivers(message);
+        let had = self.had_by(message);
         let receivers = wanting.into_iter().map(|wanting| Receiver {
-            client: wanting.client,
-            matches: wanting.matches,
-            qos: wanting.qos,
-            share: match (is_live, wanting.no_local) {
+            share: match (is_live && !had.contains(&wanting.client), wanting.no_local) {
                 (false, _) => Share::Had,
                 (true, true) => Share::NoLocal,
                 (true, false) => Share::Copy,
             },
+            client: wanting.client,
+            matches: wanting.matches,
+            qos: wanting.qos,
         });
         receivers.collect()
     }
@@ -647,6 +649,14 @@ impl Shard {
         if let Some(upstream) = &self.upstream {
             self.handovers.catch_early(client, upstream.publishing.values().map(|waiting| &waiting.message));
         }
+    }
+
+    /// A session comes whose client has one here, which the broker behind has yet to deliver messages to: returns those that come with it.
+    pub(super) fn brought_beside(&self, client: &ClientId, session: Option<&SessionState>) -> BTreeSet<MessageId> {
+        if self.upstream.is_none() || self.broker.session(client).is_none() {
+            return BTreeSet::new();
+        }
+        session.map(ids_of).unwrap_or_default()
     }
 
     /// The session of a client leaves, with the messages given to the broker behind for it: returns those that it wants.

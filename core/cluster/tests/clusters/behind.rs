@@ -135,9 +135,21 @@ fn nothing_is_missing(world: &World, seed: u64, publishers: &[Side], subscribers
     }
 }
 
-/// Brokers deliver so late that clients give up, and connect at another node again and again. With `dies` node 1 and its broker die meanwhile.
-fn sessions_move_before_slow_brokers(seed: u64, dies: bool) {
-    let mut world = World::before_brokers(seed, 4);
+/// What happens to node 1 and its broker while sessions move.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    Nothing,
+    Dies,
+    /// Nodes keep journals: the node starts again, before or after it is declared dead.
+    StartsAgain,
+}
+
+/// Brokers deliver so late that clients give up, and connect at another node again and again.
+fn sessions_move_before_slow_brokers(seed: u64, fault: Fault) {
+    let mut world = match fault {
+        Fault::StartsAgain => World::with_journals_before_brokers(seed, 4),
+        Fault::Nothing | Fault::Dies => World::before_brokers(seed, 4),
+    };
     world.delays.network = 1 + world.rng.below(3_000);
     world.delays.client = 1 + world.rng.below(500);
     for node in 1..=4 {
@@ -158,8 +170,11 @@ fn sessions_move_before_slow_brokers(seed: u64, dies: bool) {
         for side in &mut publishers {
             side.publish(&mut world);
         }
-        if dies && round == 30 {
+        if fault != Fault::Nothing && round == 30 {
             world.kill(1);
+        }
+        if fault == Fault::StartsAgain && round == 31 + seed % 4 * 8 {
+            world.start_with(1, |config| config.has_upstream = true);
         }
         let last = if world.hosts.contains_key(&1) { 1 } else { 2 };
         for side in publishers.iter_mut().chain(&mut subscribers) {
@@ -198,10 +213,14 @@ fn nothing_is_lost_when_a_node_before_a_broker_dies() {
 const FOUND_A_BUG: [u64; 24] =
     [50, 59, 88, 93, 97, 104, 106, 136, 144, 145, 181, 193, 232, 249, 263, 296, 314, 333, 335, 361, 369, 378, 386, 428];
 
+/// The overlay that this run is about.
+fn overlay() -> String {
+    std::env::var("SEDGE_TEST_OVERLAY").unwrap_or_else(|_| "mesh".to_owned())
+}
+
 /// Seeds of an overlay that fail beside a death. A session is served before its former owner has sent the rest, and moves again (342).
 fn failing_beside_a_death() -> &'static [u64] {
-    let overlay = std::env::var_os("SEDGE_TEST_OVERLAY");
-    match overlay.as_ref().and_then(|name| name.to_str()).unwrap_or("mesh") {
+    match overlay().as_str() {
         "topic-tree" => &[342],
         _ => &[],
     }
@@ -211,7 +230,7 @@ fn failing_beside_a_death() -> &'static [u64] {
 #[test]
 fn nothing_is_lost_while_sessions_move_before_slow_brokers() {
     for seed in 0..40 {
-        sessions_move_before_slow_brokers(seed, false);
+        sessions_move_before_slow_brokers(seed, Fault::Nothing);
     }
 }
 
@@ -219,7 +238,38 @@ fn nothing_is_lost_while_sessions_move_before_slow_brokers() {
 #[test]
 fn nothing_is_lost_while_sessions_move_and_a_node_before_a_slow_broker_dies() {
     for seed in (0..40).chain(FOUND_A_BUG) {
-        sessions_move_before_slow_brokers(seed, true);
+        sessions_move_before_slow_brokers(seed, Fault::Dies);
+    }
+}
+
+/// A seed that found a bug while the node starts again.
+const FOUND_A_BUG_AGAIN: u64 = 156;
+
+/// Seeds of an overlay that fail while the node starts again. What comes to the node between its start and the moment when it gives a session up
+/// does not reach the session over `mesh`; the causes over the other two are not known.
+fn failing_again() -> &'static [u64] {
+    match overlay().as_str() {
+        "mesh" => &[120, 232],
+        "topic-tree" => &[24],
+        "skip-graph:mrf" => &[8],
+        _ => &[],
+    }
+}
+
+/// FT-21, FT-29, MQ-06, MQ-13
+#[test]
+fn nothing_is_lost_while_sessions_move_and_a_node_before_a_slow_broker_starts_again() {
+    for seed in (0..40).chain([FOUND_A_BUG_AGAIN]).filter(|seed| !failing_again().contains(seed)) {
+        sessions_move_before_slow_brokers(seed, Fault::StartsAgain);
+    }
+}
+
+/// FT-21, FT-29
+#[test]
+#[ignore = "fails: see failing_again"]
+fn all_seeds_hold_while_sessions_move_and_a_node_before_a_slow_broker_starts_again() {
+    for seed in failing_again() {
+        sessions_move_before_slow_brokers(*seed, Fault::StartsAgain);
     }
 }
 
@@ -228,6 +278,6 @@ fn nothing_is_lost_while_sessions_move_and_a_node_before_a_slow_broker_dies() {
 #[ignore = "fails: see failing_beside_a_death"]
 fn all_seeds_hold_while_sessions_move_and_a_node_before_a_slow_broker_dies() {
     for seed in failing_beside_a_death() {
-        sessions_move_before_slow_brokers(*seed, true);
+        sessions_move_before_slow_brokers(*seed, Fault::Dies);
     }
 }

@@ -195,12 +195,23 @@ impl World {
 
     /// A running cluster of nodes 1 to `nodes`, each with one shard and before a foreign broker.
     pub(crate) fn before_brokers(seed: u64, nodes: u64) -> Self {
+        Self::new(seed, 1).put_before_brokers(nodes)
+    }
+
+    /// The same of nodes with journals.
+    pub(crate) fn with_journals_before_brokers(seed: u64, nodes: u64) -> Self {
         let mut world = Self::new(seed, 1);
+        world.keep_journals(nodes);
+        world.put_before_brokers(nodes)
+    }
+
+    fn put_before_brokers(mut self, nodes: u64) -> Self {
+        let world = &mut self;
         world.has_behind = true;
         for node in 1..=nodes {
             world.start_with(node, |config| config.has_upstream = true);
         }
         world.settle_members(nodes);
-        world
+        self
     }
 }
