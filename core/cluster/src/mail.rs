@@ -400,6 +400,8 @@ pub struct Held {
     pub seen: bool,
     /// Whether it was held back from the session here, since the other owner said that its session had it: that session has it still to deliver.
     pub is_owed: bool,
+    /// Whether the other owner has caught it since it gave its session up.
+    pub is_caught: bool,
 }
 
 /// See [`ToShard::Settled`].

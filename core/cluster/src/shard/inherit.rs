@@ -310,7 +310,8 @@ impl Shard {
         let known = self.inheritance.forget(&client);
         if known.as_ref().is_some_and(|known| known.from.node == from.node && known.from != from) {
             // A later life of the node brings what its journal held. The copy was as good, and has gone on since.
-            return;
+            let caught = messages.into_iter().filter(|held| held.is_caught).collect();
+            return self.merge_late(now, &client, caught);
         }
         let known = known.filter(|known| known.from == from);
         let (copied, added) = known.map(|known| (known.copied, known.added)).unwrap_or_default();
@@ -320,7 +321,7 @@ impl Shard {
         let there: BTreeSet<MessageId> = messages.iter().map(|held| held.message.id).collect();
         let taken = copied.difference(&there).copied().collect();
         let mut plain = Vec::with_capacity(messages.len());
-        for Held { message, group, seen, is_owed } in messages {
+        for Held { message, group, seen, is_owed, is_caught: _ } in messages {
             if is_owed {
                 self.broker.owes(&client, message.id);
             }

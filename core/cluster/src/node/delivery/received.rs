@@ -56,6 +56,10 @@ pub(in crate::node) struct Had {
     sessions: BTreeMap<ClientId, Moved>,
     /// When they are forgotten.
     deadlines: Deadlines<ClientId>,
+    /// Sessions that had moved here and have left: publications are caught for them until their new owners have them.
+    parted: BTreeMap<ClientId, Moved>,
+    /// When they are forgotten.
+    parted_until: Deadlines<ClientId>,
     /// Up to where publications of each shard may have come to those of them whose node is gone.
     inherited: Heard,
     /// Publications that sessions have had and that may come here later than the sessions: see [`Moved::along`].
@@ -148,6 +152,7 @@ impl Had {
         if !comes {
             self.deadlines.cancel(client);
             before = self.sessions.remove(client).filter(|moved| now < moved.until).unwrap_or_default();
+            self.unpart(now, client);
         }
         let mut marks = self.here.marks();
         for (shard, last) in before.said.values().chain([&before.came_with]).flat_map(|marks| marks.iter()) {
@@ -159,8 +164,21 @@ impl Had {
             marks.map(|((node, incarnation, shard), seq)| MessageId { node, incarnation, shard, seq }).collect();
         let (mut gaps, mut fills) = before.lacks();
         gaps.extend(before.awaits_from_others());
-        fills.extend(before.along);
+        fills.extend(before.along.iter().copied());
+        if !before.said.is_empty() && self.parted.len() < MAX_SESSIONS {
+            self.parted.insert(client.clone(), before);
+            self.parted_until.set(client.clone(), now + WINDOW);
+        }
         Parting { marks, gaps, fills }
+    }
+
+    /// Forgets what a session had that has left, and those that have left long ago.
+    fn unpart(&mut self, now: Instant, client: &ClientId) {
+        self.parted.remove(client);
+        self.parted_until.cancel(client);
+        while let Some(client) = self.parted_until.pop_due(now) {
+            self.parted.remove(&client);
+        }
     }
 
     /// A session comes, or has come, that has had these publications at another node.
@@ -174,6 +192,7 @@ impl Had {
         while let Some(client) = self.deadlines.pop_due(now) {
             self.sessions.remove(&client);
         }
+        self.unpart(now, &client);
         let marks = marks.iter().take(MAX_MARKS).map(|id| ((id.node, id.incarnation, id.shard), id.seq)).collect();
         let mut lacks = Lacks { gaps: Gaps::new(), fills: fills.into_iter().take(MAX_FILLS).collect() };
         for (before, to) in gaps.iter().take(MAX_MARKS) {
@@ -389,6 +408,7 @@ impl Had {
             if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(client) {
                 return;
             }
+            self.unpart(now, client);
             let (came_with, gaps) = (Arc::clone(&marks), Arc::clone(&gaps));
             self.deadlines.set(client.clone(), now + APART);
             self.sessions.insert(
@@ -464,7 +484,7 @@ impl Had {
                 moved.caught.contains(id) || moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
             }
         };
-        let all = self.sessions.iter_mut().filter(|(_, moved)| had(moved));
+        let all = self.sessions.iter_mut().chain(&mut self.parted).filter(|(_, moved)| had(moved));
         let all = all.map(|(client, moved)| {
             if moved.held_back.len() < MAX_FILLS {
                 moved.held_back.insert(*id);

@@ -158,7 +158,7 @@ impl Phase {
 pub(in crate::node) struct Next {
     pub(in crate::node) epoch: u64,
     pub(in crate::node) clean_start: bool,
-    pub(in crate::node) to: NodeId,
+    pub(in crate::node) to: Recipient,
 }
 
 impl Claims {
@@ -554,7 +554,7 @@ impl Node {
             || (group.is_none() && self.had.was_not_wanted(client, message));
         let is_owed = self.had.is_held_back_for(from, client, &id);
         self.had.gets(client, id);
-        mail::Held { message: Arc::clone(message), group, seen: seen && !is_owed, is_owed }
+        mail::Held { message: Arc::clone(message), group, seen: seen && !is_owed, is_owed, is_caught: true }
     }
 
     /// Another owner had something for a client of this node.

@@ -38,7 +38,7 @@ impl Claims {
         let leaving = self.leaving.iter().map(|((client, _), leaving)| (client, &leaving.to));
         let departing = self.departing.iter().map(|(client, (_, to))| (client, to));
         let leaving = leaving.chain(departing).filter(|(_, to)| to.node == node).map(|(client, _)| client);
-        let is_next = |wanted: &Wanted| wanted.next.is_some_and(|next| next.to == node && !next.clean_start);
+        let is_next = |wanted: &Wanted| wanted.next.is_some_and(|next| next.to.node == node && !next.clean_start);
         let coming = self.wanted.iter().filter(|(_, wanted)| is_next(wanted)).map(|(client, _)| client);
         leaving.chain(coming).cloned().collect()
     }
@@ -69,10 +69,11 @@ impl Claims {
 impl Node {
     /// The home says that `to` owns the client now.
     pub(in crate::node) fn relinquish(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
+        let recipient = self.recipient(to);
         if let Some(wanted) = self.claims.wanted.get_mut(&client)
             && wanted.phase.epoch().is_some_and(|mine| mine < epoch)
         {
-            wanted.next = Some(Next { epoch, clean_start, to });
+            wanted.next = Some(Next { epoch, clean_start, to: recipient });
             return;
         }
         let is_stale = |wanted: &Wanted| wanted.phase.epoch().is_some_and(|mine| mine > epoch);
@@ -108,7 +109,7 @@ impl Node {
             *postponed = (*postponed).max((epoch, to));
             return;
         }
-        self.give_up(client, epoch, clean_start, to);
+        self.give_up(client, epoch, clean_start, recipient);
     }
 
     /// Whether a node has claimed a session under this epoch, and is gone before the home's word came here. The session leaves as for a node that
@@ -167,16 +168,16 @@ impl Node {
     pub(in crate::node) fn pass_on(&mut self, client: ClientId, next: Next) {
         let Next { epoch, clean_start, to } = next;
         if !clean_start && self.reclaims.holds_up(&client) {
+            // The node may have started again, and knows nothing of what its former life has claimed.
             self.give_up(client, epoch, clean_start, to);
         } else {
-            self.relinquish(client, epoch, clean_start, to);
+            self.relinquish(client, epoch, clean_start, to.node);
         }
     }
 
-    fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
+    fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: Recipient) {
         let shard = shard_of(&client, self.config.shards);
         self.claims.postponed.remove(&client);
-        let to = self.recipient(to);
         let known = self.claims.leaving.get(&(client.clone(), epoch)).map_or(0, |leaving| leaving.words);
         self.claims.leaving.insert((client.clone(), epoch), Leaving { to, words: known + 1 });
         self.tell_shard(shard, session_step(SessionStep::Relinquish(mail::Relinquish { client, epoch, clean_start })));

@@ -78,6 +78,8 @@ struct Reunion {
     /// Whether what it has caught is here.
     is_caught: bool,
     messages: Vec<(Arc<Message>, Option<TopicFilter>)>,
+    /// How many of them were in its session; the others were caught for that since.
+    in_session: usize,
     /// QoS 2 publications that the client was in the middle of there.
     received: Vec<PacketId>,
     /// Identifier of the last message that was on its way to the client there.
@@ -277,6 +279,7 @@ impl Node {
         reunion.sent = session.inflight.last().map(|inflight| inflight.packet_id);
         reunion.next = epoch::outdated_from(session.epoch);
         reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
+        reunion.in_session = reunion.messages.len();
         if session.subscriptions.iter().any(is_plain) {
             // The client may have withdrawn since what an older state of its session has subscribed to.
             let is_older = self.had.is_older(client, from);
@@ -384,8 +387,11 @@ impl Node {
             }
             self.send_safe(from, &client, epoch);
         }
-        let messages = reunion.messages.iter();
-        let messages = messages.map(|(message, group)| self.held(from, &client, message, group.clone())).collect();
+        let held = reunion.messages.iter().enumerate().map(|(at, (message, group))| mail::Held {
+            is_caught: at >= reunion.in_session,
+            ..self.held(from, &client, message, group.clone())
+        });
+        let messages = held.collect();
         let (from, Reunion { received, sent, next, .. }) = (self.life_of(from), reunion);
         self.merge(mail::Merge { client: client.clone(), from, messages, received, sent, next, is_late: false });
         if self.reunions.is_reuniting(&client) {

@@ -25,7 +25,9 @@ fn a_session_takes_along_what_it_had_at_all_its_nodes() {
     assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client));
     assert!(had.who(&id(1, 6), false).is_empty() && had.who(&id(3, 7), false).is_empty());
     assert_eq!(had.leaves(at(2), &client, never, false).marks, [id(1, 5), id(2, 9), id(3, 7)]);
-    assert!(had.who(&id(1, 5), false).is_empty());
+    assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client), "publications are caught for it still");
+    had.unpart(at(2) + WINDOW, &ClientId::new("another"));
+    assert!(had.who(&id(1, 5), false).is_empty(), "its new owner has it");
     had.arrives(at(3), former, client.clone(), (&[id(1, 5)], &[], Vec::new()));
     had.leaves(at(3), &client, |_| true, true);
     assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client), "an older one leaves while it comes");
