@@ -308,10 +308,13 @@ impl Shard {
             return self.merge_late(now, &client, messages);
         }
         let known = self.inheritance.forget(&client);
-        if known.as_ref().is_some_and(|known| known.from.node == from.node && known.from != from) {
+        if let Some(known) = known.as_ref().filter(|known| known.from.node == from.node && known.from != from) {
             // A later life of the node brings what its journal held. The copy was as good, and has gone on since.
-            let caught = messages.into_iter().filter(|held| held.is_caught).collect();
-            return self.merge_late(now, &client, caught);
+            let is_new = |held: &Held| {
+                let id = &held.message.id;
+                held.is_caught && !known.copied.contains(id) && !known.added.contains(id)
+            };
+            return self.merge_late(now, &client, messages.into_iter().filter(is_new).collect());
         }
         let known = known.filter(|known| known.from == from);
         let (copied, added) = known.map(|known| (known.copied, known.added)).unwrap_or_default();

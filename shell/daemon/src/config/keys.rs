@@ -392,7 +392,7 @@ const KEYS: &[Key] = &[
     }),
     key(
         "cluster.link_ping",
-        "within how long a silent link is pinged; one that is silent for 1.5 times as long is down",
+        "a link is pinged twice in this time; one that is silent for 1.5 times as long is down",
         |c, v| put(&mut c.cluster.link_ping, v.duration(SHORT, MINUTE)),
     ),
     key("cluster.round_trip", "the longest round trip between nodes, loss and jitter included", |c, v| {

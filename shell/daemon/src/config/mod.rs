@@ -226,7 +226,7 @@ pub struct ClusterConfig {
     pub clock_tolerance: Duration,
     /// How often a node compares its retained messages with those of one neighbour.
     pub compare: Duration,
-    /// Within how long a silent link is pinged (spec IL-19): it is down after 1.5 times as long.
+    /// A link is pinged twice in this time, and down after 1.5 times as long without a byte (spec IL-19).
     pub link_ping: Duration,
 }
 
