@@ -20,9 +20,8 @@ PARSER = Path(__file__).parent / "js/parse.mjs"
 
 @dataclass(frozen=True)
 class Noted:
-    """One packet: when it passed, over which connection, and whether the node sent it."""
+    """One packet: over which connection it passed, and whether the node sent it."""
 
-    turn: int
     connection: int
     from_node: bool
     raw: bytes
@@ -76,7 +75,7 @@ class Recorder:
 
     def _pass(self, number: int, target: socket.socket, from_node: bool, raw: bytes) -> None:
         with self._released:
-            noted = Noted(len(self.packets), number, from_node, raw)
+            noted = Noted(number, from_node, raw)
             self.packets.append(noted)
             while self.holds(noted):
                 self._released.wait()

@@ -135,7 +135,7 @@ fn nothing_is_missing(world: &World, seed: u64, publishers: &[Side], subscribers
     }
 }
 
-/// What happens to node 1 and its broker while sessions move.
+/// The fault that node 1 and its broker have while sessions move.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     Nothing,
@@ -246,7 +246,8 @@ fn nothing_is_lost_while_sessions_move_and_a_node_before_a_slow_broker_dies() {
 /// Further seeds that found a bug while the node starts again.
 const FOUND_A_BUG_AGAIN: [u64; 3] = [120, 156, 232];
 
-/// Seeds of an overlay that fail while the node starts again, for a cause that is not known.
+/// Seeds of an overlay that fail while the node starts again. Two sessions of one client are joined, and the node takes a gap in the middle of what
+/// the other one has had for had (`Had::said` looks at gaps at the end only).
 fn failing_again() -> &'static [u64] {
     match overlay().as_str() {
         "topic-tree" => &[24],
