@@ -345,7 +345,7 @@ pub struct Claimed {
     pub leftovers: Vec<Arc<Message>>,
     /// The publications that the coming session has had, if there is a session of the client here, too: the coming one gets the messages that only
     /// the one here had to deliver.
-    pub beside: Option<Arc<Heard>>,
+    pub beside: Option<Box<HadElsewhere>>,
     /// The node that has given the session away, and the epoch: answer with [`ToNode::Installed`] when it is copied.
     pub given: Option<(NodeId, u64)>,
     /// The number of the last publication of each shard that the session has had, with all before it, at its former node.
@@ -357,6 +357,43 @@ pub type ShardLife = (NodeId, Incarnation, ShardId);
 
 /// How far the publications of each shard had come.
 pub type Heard = BTreeMap<ShardLife, u64>;
+
+/// Publications of a shard that a session has not had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The last one before it.
+    pub after: u64,
+    /// The last one of it.
+    pub to: u64,
+}
+
+/// The gaps of a session, by shard.
+pub type Gaps = BTreeMap<ShardLife, Vec<Gap>>;
+
+/// Whether a publication is in one of these gaps.
+pub(crate) fn is_in(gaps: &Gaps, id: &MessageId) -> bool {
+    let of_shard = gaps.get(&(id.node, id.incarnation, id.shard)).into_iter().flatten();
+    of_shard.into_iter().any(|gap| gap.after < id.seq && id.seq <= gap.to)
+}
+
+/// The publications that a session has had at another node.
+#[derive(Clone, Debug, Default)]
+pub struct HadElsewhere {
+    /// The number of the last one of each shard.
+    pub marks: Arc<Heard>,
+    /// Those up to there that it has not had.
+    pub gaps: Gaps,
+    /// Those that it has had all the same, in a gap or after the last one.
+    pub fills: BTreeSet<MessageId>,
+}
+
+impl HadElsewhere {
+    /// Whether it has had this publication.
+    pub(crate) fn has(&self, id: &MessageId) -> bool {
+        let has_come = self.marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last);
+        self.fills.contains(id) || (has_come && !is_in(&self.gaps, id))
+    }
+}
 
 /// See [`SessionStep::Adopt`].
 #[derive(Debug)]

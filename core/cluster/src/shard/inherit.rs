@@ -10,7 +10,7 @@ use sedge_mqtt::{Message, MessageId, QoS, TopicFilter};
 
 use super::Shard;
 use super::handover::ids_of;
-use crate::mail::{Arriving, HadAhead, Heard, Held, Inherit, Known, Life, Location, Merge, SessionStep};
+use crate::mail::{Arriving, HadAhead, HadElsewhere, Heard, Held, Inherit, Known, Life, Location, Merge, SessionStep};
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
@@ -346,12 +346,8 @@ impl Shard {
     }
 
     /// The messages that the session here has to deliver and that another one of the same client, which has had `had`, has not had.
-    pub(super) fn only_here(&self, client: &ClientId, had: &Heard) -> Vec<Arc<Message>> {
-        let is_new = |message: &Arc<Message>| {
-            let id = message.id;
-            had.get(&(id.node, id.incarnation, id.shard)).is_none_or(|last| *last < id.seq)
-        };
-        self.broker.waiting(client).filter(is_new).collect()
+    pub(super) fn only_here(&self, client: &ClientId, had: &HadElsewhere) -> Vec<Arc<Message>> {
+        self.broker.waiting(client).filter(|message| !had.has(&message.id)).collect()
     }
 
     /// Something has come late, at a node where the session was before.

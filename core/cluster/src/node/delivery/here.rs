@@ -5,24 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use sedge_base::Instant;
 use sedge_mqtt::MessageId;
 
-use crate::mail::{Heard, ShardLife};
+use crate::mail::{Gap, Gaps, Heard, ShardLife};
 
 /// Shards that are remembered; those of the node with the lowest id are forgotten first.
 pub(super) const MAX_SHARDS: usize = 4_096;
 /// Publications that came after later ones of their shard had begun to come. With more of them a session of the journal has no gaps.
 const MAX_EARLIER: usize = 4_096;
-
-/// The gaps of a session, by shard.
-pub(super) type Gaps = BTreeMap<ShardLife, Vec<Gap>>;
-
-/// Publications of a shard that a session has not had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
-    /// The last one before it.
-    pub(super) after: u64,
-    /// The last one of it.
-    pub(super) to: u64,
-}
 
 /// The publications of one shard that have come.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +90,6 @@ impl Here {
         });
         (gaps.collect(), self.earlier.clone())
     }
-}
-
-pub(super) fn is_in(gaps: &Gaps, id: &MessageId) -> bool {
-    let of_shard = gaps.get(&(id.node, id.incarnation, id.shard)).into_iter().flatten();
-    of_shard.into_iter().any(|gap| gap.after < id.seq && id.seq <= gap.to)
 }
 
 #[cfg(test)]

@@ -7,8 +7,7 @@ use sedge_base::{Instant, NodeId};
 use sedge_mqtt::MessageId;
 
 use crate::lineage::Lineage;
-use crate::mail::Heard;
-use crate::node::delivery::here::{Gaps, is_in};
+use crate::mail::{Gaps, Heard, is_in};
 use crate::node::delivery::received::{MAX_FILLS, MAX_MARKS};
 
 /// The deliveries of a session that has moved here, as far as this node knows them.

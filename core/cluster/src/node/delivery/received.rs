@@ -14,11 +14,11 @@ use sedge_mqtt::{Message, MessageId, QoS};
 
 use crate::lineage::Lineage;
 use crate::link::ControlTopic;
-use crate::mail::{Heard, SessionStep, ShardLife};
+use crate::mail::{Gap, Gaps, HadElsewhere, Heard, SessionStep, ShardLife, is_in};
 use crate::node::Node;
 use crate::node::delivery::contacts::Contacts;
 use crate::node::delivery::copied::Source;
-use crate::node::delivery::here::{Gap, Gaps, Here, MAX_SHARDS, is_in};
+use crate::node::delivery::here::{Here, MAX_SHARDS};
 use crate::node::delivery::moved::{Lacks, Moved, Parting, has_come_to};
 use crate::reception::shard_of;
 use crate::wire::SessionMail;
@@ -360,18 +360,14 @@ impl Had {
         self.sessions.get(client).and_then(|moved| moved.came.get(&from)).copied().unwrap_or_default()
     }
 
-    /// The publications that a session coming from node `from` has had: of each shard up to a number, before a gap at the end.
-    pub(in crate::node) fn said(&self, from: NodeId, client: &ClientId) -> Arc<Heard> {
-        let Some(moved) = self.sessions.get(client) else { return Arc::default() };
-        let Some(said) = moved.said.get(&from) else { return Arc::default() };
-        let Some(lacks) = moved.lacks.get(&from) else { return Arc::clone(said) };
-        let mut marks = Heard::clone(said);
-        for (shard, gaps) in &lacks.gaps {
-            let Some(last) = marks.get_mut(shard) else { continue };
-            let at_end = gaps.iter().filter(|gap| gap.to >= *last).map(|gap| gap.after).min();
-            *last = at_end.unwrap_or(*last).min(*last);
-        }
-        Arc::new(marks)
+    /// The publications that a session coming from node `from` has had, as that node says.
+    pub(in crate::node) fn had_elsewhere(&self, from: NodeId, client: &ClientId) -> HadElsewhere {
+        let Some(moved) = self.sessions.get(client) else { return HadElsewhere::default() };
+        let marks = moved.said.get(&from).cloned().unwrap_or_default();
+        let (gaps, mut fills) =
+            moved.lacks.get(&from).map(|lacks| (lacks.gaps.clone(), lacks.fills.clone())).unwrap_or_default();
+        fills.extend(moved.along_at.get(&from).into_iter().flatten());
+        HadElsewhere { marks, gaps, fills }
     }
 
     /// The number of the last publication of each shard that a session from node `from` has had, with all before it.

@@ -53,7 +53,7 @@ impl Node {
         let before = self.had.lineage(given.from, client);
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         wanted.before = before;
-        wanted.beside = is_beside.then(|| self.had.said(given.from, client));
+        wanted.beside = is_beside.then(|| Box::new(self.had.had_elsewhere(given.from, client)));
         (wanted.given, wanted.spare) = (Some(given), None);
         let shared = session.subscriptions.iter().filter(|subscription| !is_plain(subscription));
         let filters: Vec<_> = shared.map(|subscription| subscription.filter.clone()).collect();

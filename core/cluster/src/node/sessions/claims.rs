@@ -10,7 +10,7 @@ use sedge_mqtt::{Message, TopicFilter};
 
 use crate::lineage::{Given, Lineage};
 use crate::link::ControlTopic;
-use crate::mail::{self, Heard, Life, SessionStep, ToShard};
+use crate::mail::{self, HadElsewhere, Heard, Life, SessionStep, ToShard};
 use crate::node::Node;
 use crate::node::sessions::ahead::Ahead;
 use crate::node::sessions::contents::messages_of;
@@ -85,7 +85,7 @@ pub(in crate::node) struct Wanted {
     /// Another node claims it already; it gets the session once it is here.
     pub(in crate::node) next: Option<Next>,
     /// The publications that the coming session has had, if this node has a session of the client itself.
-    pub(in crate::node) beside: Option<Arc<Heard>>,
+    pub(in crate::node) beside: Option<Box<HadElsewhere>>,
     /// The node that has given away the session that has come: that node keeps the session until it is safe here.
     pub(in crate::node) given: Option<Given>,
     /// Owners from which the session had come there.
