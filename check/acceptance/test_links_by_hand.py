@@ -62,7 +62,7 @@ def make_site(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Site]]:
     made: list[Node] = []
 
     def make(count: int, before: bool = True, settings: str = "", know: bool = True) -> Site:
-        kind: Callable[[Path], Node] = (lambda path: Sidecar(binary, path)) if before else (lambda path: Node(binary, path, "memory"))
+        kind: Callable[[Path], Node] = (lambda path: Sidecar(binary, path, "sys_interval 1")) if before else (lambda path: Node(binary, path, "memory"))
         nodes = [kind(tmp_path / f"node{number}") for number in range(count)]
         made.extend(nodes)
         for node in nodes:
@@ -135,6 +135,52 @@ def test_a_tree_of_five_brokers_carries_what_is_wanted_and_no_more(make_site: Ca
     assert chosen == {site.address(0): (False, True), site.address(2): (True, False), site.address(3): (False, True)}
     assert site.nodes[1].status()["neighbours"] == 3
     assert "manual, 3 neighbours" in site.sedge(1, "status")
+
+
+def handled(port: int) -> int:
+    """The publications that a Mosquitto has taken and given, as it says itself."""
+    client = Client(HOST, port, V5, timeout=20)
+    client.connect("counter")
+    said: dict[str, int] = {}
+    client.subscribe("$SYS/broker/publish/messages/+", qos=0)
+    client.subscribe("$SYS/broker/uptime", qos=0)
+    begun = None
+    # All values come every second: those of the second before the last one are complete.
+    while begun is None or said["$SYS/broker/uptime"] < begun + 3:
+        message = client.message(timeout=20)
+        said[message.topic] = int(message.payload.split()[0])
+        begun = said.get("$SYS/broker/uptime") if begun is None else begun
+    client.disconnect()
+    return said["$SYS/broker/publish/messages/received"] + said["$SYS/broker/publish/messages/sent"]
+
+
+def test_five_brokers_do_the_work_of_one_between_them(make_site: Callable[..., Site]) -> None:
+    """IL-28: pattern D of the source, all clients of a topic at one of five nodes in a row, and a probe for which each node has a subscriber. One
+    Mosquitto alone has at least 4.3 times the work of the busiest of five, counted in publications taken and given."""
+    site = make_site(5)
+    for node in range(4):
+        site.link(node, node + 1)
+    brokers = []
+    for node in site.nodes:
+        assert isinstance(node, Sidecar)
+        brokers.append(node.broker)
+
+    def run(*ports: int) -> None:
+        addresses = ",".join(f"{HOST}:{port}" for port in ports)
+        command = [str(site.binary), "bench", "run", "pattern-d", "--broker", addresses, "--interval", "250", "--warmup", "0", "--messages", "20", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done
+        report = json.loads(done.stdout)
+        assert (report["lost"], report["duplicates"]) == (0, 0) and report["expected"] >= 10_000, report
+
+    run(*(node.port for node in site.nodes))
+    busiest = max(handled(broker.port) for broker in brokers)
+    alone = handled(brokers[0].port)
+    run(brokers[0].port)
+    alone = handled(brokers[0].port) - alone
+    print("publications taken and given:", alone, "alone,", busiest, "at the busiest of five")
+    assert alone > 11_000, "50 publishers with 20 messages each, 10 subscribers for each message"
+    assert alone >= 4.3 * busiest, (alone, busiest)
 
 
 def test_links_are_added_and_removed_while_clients_publish(make_site: Callable[..., Site]) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 from bench import free_ports
 from tables import Site, loaded, rows
 
-# Pairs, messages under way for each, QoS.
-LOADS = ((20, 8, 0), (20, 8, 1), (20, 8, 2), (100, 4, 1), (100, 1, 0), (100, 1, 1))
+# Pairs, topics, messages under way for each publisher, QoS. The loads with five topics are those of pattern a of the source (IL-27).
+LOADS = ((20, 20, 8, 0), (20, 20, 8, 1), (20, 20, 8, 2), (100, 100, 4, 1), (100, 100, 1, 0), (100, 100, 1, 1), (50, 5, 1, 0), (50, 5, 1, 1))
 LATENCY_QOS = (0, 1)
 MOSQUITTO = """
 listener {port} 127.0.0.1
@@ -135,19 +135,20 @@ def middle(values: list[float], form: str) -> str:
 def throughput(cost: Cost) -> str:
     """As fast as the window of each client allows."""
     lines: list[list[object]] = []
-    for pairs, window, qos in LOADS:
+    for pairs, topics, window, qos in LOADS:
         runs: dict[str, list[Run]] = {name: [] for name in (ALONE, RELAY, TCP, UNIX)}
         for _ in range(cost.rounds):
             for name, kept in runs.items():
-                words = ("--publishers", pairs, "--subscribers", pairs, "--topics", pairs, "--qos", qos, "--rate", 0, "--window", window)
+                words = ("--publishers", pairs, "--subscribers", pairs, "--topics", topics, "--qos", qos, "--rate", 0, "--window", window)
                 kept.append(cost.run(name, *words))
+        clients = f"{pairs} pairs" if topics == pairs else f"{topics} topics, {pairs // topics} publishers and {pairs // topics} subscribers each"
         for name, kept in runs.items():
             pace = [run.report["egress_per_s"] for run in kept]
             relative = [one / run.report["egress_per_s"] for one, run in zip(pace, runs[ALONE], strict=True)]
             # Warm-up and measurement are equally long.
             spent = [[getattr(run, whose) * 1e6 / (run.report["egress_per_s"] * 2 * cost.seconds) for run in kept] for whose in ("broker_s", "before_s")]
             micros = [f"{statistics.median(times):.1f}" for times in spent]
-            load = f"{pairs} pairs, window {window}, QoS {qos}" if name == ALONE else ""
+            load = f"{clients}, window {window}, QoS {qos}" if name == ALONE else ""
             lines.append([load, name, f"{statistics.median(pace):,.0f}", "" if name == ALONE else middle(relative, ".2f"), micros[0], "" if name == ALONE else micros[1]])
     head = ["Load", "", "Messages per s", "Times Mosquitto alone", "Processor time of a message, µs: Mosquitto", "node or HAProxy"]
     return rows(head, lines)
