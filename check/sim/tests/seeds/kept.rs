@@ -40,9 +40,9 @@ const KEPT: &[(Draw, &[u64])] = &[
     (
         Options::parting,
         &[
-            13, 15, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 72, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157,
-            161, 179, 219, 228, 243, 244, 271, 276, 334, 336, 337, 351, 357, 369, 403, 411, 490, 492, 509, 551, 559,
-            576, 580, 583, 585, 670,
+            2, 13, 15, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 72, 77, 82, 94, 99, 100, 101, 118, 128, 129,
+            157, 161, 179, 219, 228, 243, 244, 271, 276, 334, 336, 337, 351, 357, 369, 403, 411, 490, 492, 509, 551,
+            559, 576, 580, 583, 585, 670,
         ],
     ),
     (Options::sharing, &[5, 10, 15, 37, 55, 60, 123, 150]),
@@ -63,7 +63,7 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
 ];
 
 /// Seeds that fail: two owners of a session meet after a partition, and messages come twice, out of order or not at all.
-const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[2, 167, 602])];
+const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[167, 602])];
 
 /// How many kept seeds of a kind run where nothing asks for all.
 const FEW: usize = 2;

@@ -70,6 +70,14 @@ pub(in crate::node) struct Owned {
     pub(in crate::node) came: Lineage,
 }
 
+impl Owned {
+    /// Whether a home's word under this epoch says which of two registered owners goes on, and grants no claim: a session that was taken over, or that
+    /// the journal held, goes on at this node.
+    fn wins_with(&self, epoch: u64) -> bool {
+        !self.is_claimed && (epoch == self.granted || epoch == epoch::after_tie(self.granted))
+    }
+}
+
 #[derive(Debug)]
 pub(in crate::node) struct Wanted {
     pub(in crate::node) shard: ShardId,
@@ -260,6 +268,11 @@ impl Claims {
         }
     }
 
+    /// Whether the home was asked for this client, and has not answered.
+    fn is_asking(&self, client: &ClientId) -> bool {
+        self.wanted.get(client).is_some_and(|wanted| matches!(wanted.phase, Phase::Asked { .. }))
+    }
+
     fn has_spare(&self, client: &ClientId) -> bool {
         self.wanted.get(client).is_some_and(|wanted| wanted.spare.is_some())
     }
@@ -320,16 +333,17 @@ impl Node {
         // Of two owners that a home has found, this one goes on: no claim was granted anew.
         let owned = self.claims.owned.get(client);
         let is_double = owned.is_some_and(|owned| epoch < epoch::next_claim(owned.granted));
+        if owned.is_some_and(|owned| owned.wins_with(epoch)) && self.claims.is_asking(client) {
+            // The home has compared registrations, and has yet to answer the claim.
+            return self.wins(client, epoch, former);
+        }
         let Some(wanted) = self.claims.wanted.get_mut(client) else {
             let returns = former.filter(|former| self.claims.leaves_for(client, *former, epoch));
             if let Some(former) = returns {
                 self.want(home, client);
                 self.granted(home, client, epoch, Some(former));
-            } else if let Some(owned) = self.claims.owned.get_mut(client) {
-                owned.granted = owned.granted.max(epoch);
-                if let Some(other) = former.filter(|_| is_double) {
-                    self.await_other(client, other, epoch);
-                }
+            } else if self.claims.owns(client) {
+                self.wins(client, epoch, former.filter(|_| is_double));
             } else if let Some(former) =
                 former.filter(|_| !self.has_left(client, epoch) && !self.claims.departs_after(client, epoch))
             {
@@ -385,6 +399,15 @@ impl Node {
         self.set_claim_deadline(client);
         if let Some((from, session)) = self.claims.early.take(client, epoch, Some(from)) {
             self.session_arrived(from, client, epoch, session);
+        }
+    }
+
+    /// The home says that this node goes on as the owner of a client, and `other`, if there is another one, does not.
+    fn wins(&mut self, client: &ClientId, epoch: u64, other: Option<NodeId>) {
+        let Some(owned) = self.claims.owned.get_mut(client) else { return };
+        owned.granted = owned.granted.max(epoch);
+        if let Some(other) = other {
+            self.await_other(client, other, epoch);
         }
     }
 
@@ -517,6 +540,10 @@ impl Node {
             self.begin_reunion(client, from, false);
             self.given_back(from, client, epoch, Some(&session));
             return;
+        }
+        if !was_taken_over && !session.subscriptions.is_empty() && !self.links.is_older(from) {
+            // The session that has left did not take this one along: the other owner takes it back, and the home tells that owner where to give it.
+            return self.answer_keeper(from, client, epoch, false);
         }
         self.release_behind(from, client, epoch);
         self.send_safe(from, client, epoch);

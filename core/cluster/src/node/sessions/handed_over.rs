@@ -76,6 +76,17 @@ impl HandedOver {
         given.filter(|(_, session)| !session.is_safe).map(|((_, epoch), _)| *epoch).next_back()
     }
 
+    /// To whom the session of a client was given last before `epoch`, if that node may not have it for good.
+    fn last_given_to(&self, client: &ClientId, epoch: u64) -> Option<NodeId> {
+        let given = self.sessions.range((client.clone(), 0)..(client.clone(), epoch));
+        given.map(|(_, session)| session.to).next_back()
+    }
+
+    /// Whether the session of a client was given to this node under this epoch, and that node may not have it for good.
+    pub(in crate::node) fn is_kept_for(&self, client: &ClientId, epoch: u64, to: NodeId) -> bool {
+        self.sessions.get(&(client.clone(), epoch)).is_some_and(|session| session.to == to && !session.is_safe)
+    }
+
     /// Whether the session of a client was given to a node that may not have it for good, after that node had it under this epoch.
     pub(in crate::node) fn is_given_since(&self, client: &ClientId, to: NodeId, epoch: u64) -> bool {
         let mut given = self.sessions.range((client.clone(), epoch + 1)..=(client.clone(), u64::MAX));
@@ -112,8 +123,8 @@ impl Node {
         self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
         if has_interest {
             self.handed.looks.set(key.clone(), self.now.instant + ahead::PERIOD);
-            self.forwards.note(self.now.instant, client, epoch, to);
         }
+        self.forwards.note(self.now.instant, client, epoch, to);
         let session = HandedSession {
             to,
             premature: None,
@@ -125,6 +136,16 @@ impl Node {
         };
         self.handed.sessions.insert(key.clone(), session);
         self.end_handing(&key);
+    }
+
+    /// The member to which the session of a client is on its way, unless that is `to`, which has claimed the session under `epoch` since, or the client
+    /// has another session here. A home that compares registrations (odd epochs) asks for what this node has.
+    pub(in crate::node) fn is_on_its_way_to_other(&self, client: &ClientId, epoch: u64, to: NodeId) -> Option<NodeId> {
+        if !epoch.is_multiple_of(2) {
+            return None;
+        }
+        let owner = self.handed.last_given_to(client, epoch).filter(|owner| *owner != to && self.ring.contains(owner));
+        owner.filter(|_| !self.claims.owns(client) && !self.claims.wants(client))
     }
 
     /// Whether a member knows what is wanted here.

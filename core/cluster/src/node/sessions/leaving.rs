@@ -109,6 +109,10 @@ impl Node {
             *postponed = (*postponed).max((epoch, to));
             return;
         }
+        if !clean_start && !self.ring.contains(&to) && self.claims.owns(&client) {
+            // The successor of that node is to hear of the session before it serves the client without one.
+            self.reclaims.hold_up(client.clone());
+        }
         self.give_up(client, epoch, clean_start, recipient);
     }
 
@@ -253,6 +257,11 @@ impl Node {
             self.handed_over(&client, epoch, to, !session.subscriptions.is_empty(), is_open);
             self.forwards.note_came(&client, came);
             self.send_had(to, &client, along, came);
+        } else if let Some(owner) = self.is_on_its_way_to_other(&client, epoch, to) {
+            // That node has the session, or knows where it is. This one cannot say that there is none.
+            self.forwards.refuse(&client, epoch.max(granted));
+            self.send_relinquish(owner, &client, epoch, to);
+            return self.look_at_early(&client);
         } else if !self.claims.owns(&client) {
             // It has left before, and is wanted elsewhere by now: so is what others still send here.
             self.forwards.note(self.now.instant, &client, epoch, to);
