@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 import threading
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cluster import HOST, free_base, wait_for
-from durable import Node
+from durable import Node, knows_all
 from mqttwire import V5, V311
 
 RECIPES = Path(__file__).parents[2] / "shell/bench/src/compare/recipes.toml"
@@ -137,6 +139,23 @@ class Sidecar(Node):
         found = self.status()["upstream"]
         assert isinstance(found, dict)
         return found
+
+
+@contextmanager
+def running(nodes: list[Sidecar]) -> Iterator[None]:
+    """Starts these nodes, which know each other's addresses, and their brokers, and ends them."""
+    for node in nodes:
+        node.seeds = [f"{HOST}:{other.cluster}" for other in nodes if other is not node]
+    try:
+        for node in nodes:
+            node.broker.start()
+            node.start()
+        wait_for("they know each other", lambda: all(knows_all(node, len(nodes)) for node in nodes), 30)
+        yield
+    finally:
+        for node in nodes:
+            node.stop()
+            node.broker.stop()
 
 
 class Impostor:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from apart import can_make_namespaces
-from broker import Sidecar
+from broker import Sidecar, running
 from client import Client, ClientError
 from cluster import HOST, free_base, get, metric, wait_for
 from durable import DAY, Node
@@ -46,19 +46,10 @@ def row(binary: Path, tmp_path: Path) -> Iterator[list[Sidecar]]:
     """Three nodes before Mosquittos, linked by hand in a row. The overlay `tree` tells neighbours only filters that no other one covers."""
     made = [Sidecar(binary, tmp_path / f"node{number}") for number in range(3)]
     for node, following in zip(made, [*made[1:], None], strict=True):
-        node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
         chosen = f'neighbours = ["{HOST}:{following.cluster}"]\n' if following else ""
         node.extra = f'links = "manual"\noverlay = "tree"\n{KEY}{chosen}{node.extra}'
-    try:
-        for node in made:
-            node.broker.start()
-            node.start()
-        wait_for("all are linked", lambda: all(node.is_linked(2) for node in made), 30)
+    with running(made):
         yield made
-    finally:
-        for node in made:
-            node.stop()
-            node.broker.stop()
 
 
 def at(node: Node, name: str, version: int = V5, **options: object) -> Client:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import MAKES, Impostor, Make, Mosquitto, Sidecar
+from broker import MAKES, Impostor, Make, Mosquitto, Sidecar, running
 from client import Client, ClientError
 from cluster import HOST, Cluster, free_base, get, metric, wait_for
 from durable import DAY, Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
@@ -33,18 +33,8 @@ def site(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
     # Other makes take longer to start.
     settings = getattr(request, "param", "" if set(MAKES) == {"mosquitto"} else 'grace = "90s"\n')
     made = [Sidecar(binary, tmp_path / f"node{number}", upstream=settings, make=make, local=number == 1) for number, make in enumerate(MAKES)]
-    for node in made:
-        node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
-    try:
-        for node in made:
-            node.broker.start()
-            node.start()
-        wait_for("they know each other", lambda: all(knows_all(node, len(made)) for node in made), 30)
+    with running(made):
         yield made
-    finally:
-        for node in made:
-            node.stop()
-            node.broker.stop()
 
 
 def at(port: int, name: str, version: int = V5, **options: object) -> Client:
