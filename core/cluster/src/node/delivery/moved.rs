@@ -27,8 +27,6 @@ pub(super) struct Moved {
     pub(super) came: BTreeMap<NodeId, Lineage>,
     /// The last publication of each shard that the session had had when it came, as the node says that it came from.
     pub(super) came_with: Arc<Heard>,
-    /// The messages that waited in it when it came; `None` if they were more than [`MAX_FILLS`].
-    pub(super) waited: Option<BTreeSet<MessageId>>,
     pub(super) gaps: Arc<Gaps>,
     /// The node that it came from.
     pub(super) from: Option<NodeId>,
@@ -106,11 +104,6 @@ impl Moved {
     /// Whether the session had a publication when it came here, or got it with what its former node had caught.
     pub(super) fn has_brought(&self, id: &MessageId) -> bool {
         self.along.contains(id) || self.caught.contains(id) || has_come_to(&self.came_with, id)
-    }
-
-    /// Whether a message waited in the session when it came, as far as that is known.
-    pub(super) fn came_with_message(&self, id: &MessageId) -> bool {
-        self.waited.as_ref().map_or_else(|| has_come_to(&self.came_with, id), |waited| waited.contains(id))
     }
 
     /// Publications that were held back from it, and that are still to come with the sessions of other owners, each as a gap of one.

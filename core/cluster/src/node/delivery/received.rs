@@ -269,10 +269,7 @@ impl Had {
         let mut gaps = if marks.len() < MAX_MARKS { self.here.all_behind(marks) } else { self.here.behind(marks) };
         let none = Lacks::default();
         let lacks = moved.lacks.get(&from).unwrap_or(&none);
-        let brings: Vec<_> = brings.collect();
-        moved.waited = (brings.len() <= MAX_FILLS).then(|| brings.iter().copied().collect());
-        moved.fills =
-            brings.into_iter().filter(|id| !has_come_to(marks, id) || is_in(&lacks.gaps, id)).take(MAX_FILLS).collect();
+        moved.fills = brings.filter(|id| !has_come_to(marks, id) || is_in(&lacks.gaps, id)).take(MAX_FILLS).collect();
         moved.fills.extend(&lacks.fills);
         for (shard, more) in &lacks.gaps {
             gaps.entry(*shard).or_default().extend(more);
@@ -335,10 +332,10 @@ impl Had {
     }
 
     /// The same for messages in the session that the other node gives up later: the node has gone on with it, and has added messages that came
-    /// for it. The session has had what waited in it when it came here first.
+    /// for it. The session has had everything that was in it when it came here first.
     pub(in crate::node) fn owes_rest(&mut self, client: &ClientId, from: NodeId, ids: impl Iterator<Item = MessageId>) {
         let Some(moved) = self.sessions.get(client) else { return };
-        let is_rest = |id: &MessageId| !moved.came_with_message(id) && !moved.fills.contains(id);
+        let is_rest = |id: &MessageId| !has_come_to(&moved.came_with, id) && !moved.fills.contains(id);
         let rest: Vec<_> = ids.filter(is_rest).collect();
         self.owes(client, from, rest.iter());
     }

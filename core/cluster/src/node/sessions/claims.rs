@@ -541,10 +541,6 @@ impl Node {
             self.given_back(from, client, epoch, Some(&session));
             return;
         }
-        if !was_taken_over && !session.subscriptions.is_empty() && !self.links.is_older(from) {
-            // The session that has left did not take this one along: the other owner takes it back, and the home tells that owner where to give it.
-            return self.answer_keeper(from, client, epoch, false);
-        }
         self.release_behind(from, client, epoch);
         self.send_safe(from, client, epoch);
         if was_taken_over {

@@ -82,11 +82,6 @@ impl HandedOver {
         given.map(|(_, session)| session.to).next_back()
     }
 
-    /// Whether the session of a client was given to this node under this epoch, and that node may not have it for good.
-    pub(in crate::node) fn is_kept_for(&self, client: &ClientId, epoch: u64, to: NodeId) -> bool {
-        self.sessions.get(&(client.clone(), epoch)).is_some_and(|session| session.to == to && !session.is_safe)
-    }
-
     /// Whether the session of a client was given to a node that may not have it for good, after that node had it under this epoch.
     pub(in crate::node) fn is_given_since(&self, client: &ClientId, to: NodeId, epoch: u64) -> bool {
         let mut given = self.sessions.range((client.clone(), epoch + 1)..=(client.clone(), u64::MAX));

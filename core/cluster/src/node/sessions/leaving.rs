@@ -109,10 +109,6 @@ impl Node {
             *postponed = (*postponed).max((epoch, to));
             return;
         }
-        if !clean_start && !self.ring.contains(&to) && self.claims.owns(&client) {
-            // The successor of that node is to hear of the session before it serves the client without one.
-            self.reclaims.hold_up(client.clone());
-        }
         self.give_up(client, epoch, clean_start, recipient);
     }
 

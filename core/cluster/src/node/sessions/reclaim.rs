@@ -89,11 +89,6 @@ impl Reclaims {
         !self.held_up.is_empty()
     }
 
-    /// A session is to leave for a node that is gone.
-    pub(in crate::node) fn hold_up(&mut self, client: ClientId) {
-        self.held_up.insert(client, true);
-    }
-
     /// When a successor has had its time.
     pub(in crate::node) fn timeout(&self) -> Option<Instant> {
         self.deadlines.next()
@@ -313,8 +308,7 @@ impl Node {
         }
     }
 
-    /// Tells a node that keeps a session it has given away whether this node has it.
-    pub(in crate::node) fn answer_keeper(&mut self, by: NodeId, client: &ClientId, epoch: u64, has: bool) {
+    fn answer_keeper(&mut self, by: NodeId, client: &ClientId, epoch: u64, has: bool) {
         let answer = ReplicaMail::Has { client: client.clone(), epoch, has };
         self.send_control(by, ControlTopic::Replica, answer.encode());
         if !has {
@@ -340,9 +334,6 @@ impl Node {
 
     /// A successor says whether it has a session that is kept here.
     pub(in crate::node) fn has_answered(&mut self, heir: NodeId, client: &ClientId, epoch: u64, has: bool) {
-        if !has && self.handed.is_kept_for(client, epoch, heir) {
-            return self.take_back(client.clone(), epoch);
-        }
         let is_asked = |pending: &Pending| (pending.heir, pending.epoch) == (heir, epoch);
         if !self.reclaims.pending.get(client).is_some_and(is_asked) {
             return;
