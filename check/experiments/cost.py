@@ -177,7 +177,7 @@ def table(site: Site) -> str:
         flow, delay = throughput(cost), latency(cost)
     finally:
         cost.stack.close()
-    return f"""Pairs of one publisher and one subscriber, a topic each, 32 bytes; clients send as fast as their window of messages under way allows. Mosquitto, the node and the load
+    return f"""Pairs of one publisher and one subscriber, a topic each unless fewer topics are named, 32 bytes; clients send as fast as their window of messages under way allows. Mosquitto, the node and the load
 generator share the machine. HAProxy, with one thread, only relays bytes. {cost.rounds} rounds, each through all rows of a load; medians, and in brackets the least and the most.
 
 {flow}

@@ -314,8 +314,7 @@ pub struct HadAhead {
 impl HadAhead {
     /// Whether the session had this publication.
     pub fn has(&self, id: &MessageId) -> bool {
-        self.ids.contains(id)
-            || self.marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
+        self.ids.contains(id) || has_come_to(&self.marks, id)
     }
 }
 
@@ -358,6 +357,11 @@ pub type ShardLife = (NodeId, Incarnation, ShardId);
 /// How far the publications of each shard had come.
 pub type Heard = BTreeMap<ShardLife, u64>;
 
+/// Whether publications had come as far as this one.
+pub(crate) fn has_come_to(marks: &Heard, id: &MessageId) -> bool {
+    marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
+}
+
 /// Publications of a shard that a session has not had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
@@ -390,8 +394,7 @@ pub struct HadElsewhere {
 impl HadElsewhere {
     /// Whether it has had this publication.
     pub(crate) fn has(&self, id: &MessageId) -> bool {
-        let has_come = self.marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last);
-        self.fills.contains(id) || (has_come && !is_in(&self.gaps, id))
+        self.fills.contains(id) || (has_come_to(&self.marks, id) && !is_in(&self.gaps, id))
     }
 }
 

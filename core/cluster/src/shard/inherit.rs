@@ -10,7 +10,9 @@ use sedge_mqtt::{Message, MessageId, QoS, TopicFilter};
 
 use super::Shard;
 use super::handover::ids_of;
-use crate::mail::{Arriving, HadAhead, HadElsewhere, Heard, Held, Inherit, Known, Life, Location, Merge, SessionStep};
+use crate::mail::{
+    Arriving, HadAhead, HadElsewhere, Heard, Held, Inherit, Known, Life, Location, Merge, SessionStep, has_come_to,
+};
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
@@ -87,9 +89,7 @@ impl Inheritance {
         if message.qos < QoS::ExactlyOnce || self.had.is_empty() {
             return BTreeSet::new();
         }
-        let has_it = |there: &&HadThere| {
-            there.heard.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
-        };
+        let has_it = |there: &&HadThere| has_come_to(&there.heard, &id);
         self.had.iter().filter(has_it).flat_map(|there| &there.clients).cloned().collect()
     }
 

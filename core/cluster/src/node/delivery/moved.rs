@@ -7,7 +7,7 @@ use sedge_base::{Instant, NodeId};
 use sedge_mqtt::MessageId;
 
 use crate::lineage::Lineage;
-use crate::mail::{Gaps, Heard, is_in};
+use crate::mail::{Gaps, Heard, has_come_to, is_in};
 use crate::node::delivery::received::{MAX_FILLS, MAX_MARKS};
 
 /// The deliveries of a session that has moved here, as far as this node knows them.
@@ -135,8 +135,4 @@ impl Moved {
         }
         (open.chain(owed).take(MAX_MARKS).collect(), fills.into_iter().collect())
     }
-}
-
-pub(super) fn has_come_to(marks: &Heard, id: &MessageId) -> bool {
-    marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
 }

@@ -14,12 +14,12 @@ use sedge_mqtt::{Message, MessageId, QoS};
 
 use crate::lineage::Lineage;
 use crate::link::ControlTopic;
-use crate::mail::{Gap, Gaps, HadElsewhere, Heard, SessionStep, ShardLife, is_in};
+use crate::mail::{Gap, Gaps, HadElsewhere, Heard, SessionStep, ShardLife, has_come_to, is_in};
 use crate::node::Node;
 use crate::node::delivery::contacts::Contacts;
 use crate::node::delivery::copied::Source;
 use crate::node::delivery::here::{Here, MAX_SHARDS};
-use crate::node::delivery::moved::{Lacks, Moved, Parting, has_come_to};
+use crate::node::delivery::moved::{Lacks, Moved, Parting};
 use crate::reception::shard_of;
 use crate::wire::SessionMail;
 
