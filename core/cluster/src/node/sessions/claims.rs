@@ -701,3 +701,23 @@ impl Node {
 pub(in crate::node) fn session_step(step: SessionStep) -> ToShard {
     ToShard::Session(Box::new(step))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-11, FT-31
+    #[test]
+    fn a_comparison_of_registered_owners_is_told_from_the_answer_to_a_claim() {
+        let (client, granted) = (ClientId::new("a"), epoch::claimed(0, 1_000));
+        let mut claims = Claims::default();
+        claims.restore(client.clone(), granted, None);
+        let owned = claims.owned.get_mut(&client).unwrap();
+        assert!(owned.wins_with(granted) && owned.wins_with(epoch::after_tie(granted)));
+        for other in [epoch::inherited(granted), epoch::next_claim(granted), epoch::claimed(granted, 0)] {
+            assert!(!owned.wins_with(other), "{other} is that of a successor or a claim");
+        }
+        owned.is_claimed = true;
+        assert!(!owned.wins_with(granted), "the client has come: a home's next word answers its claim");
+    }
+}

@@ -298,3 +298,36 @@ impl Node {
         self.send_parts(to, client, epoch, true, out.finish());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FT-21, MQ-11
+    #[test]
+    fn the_last_owner_before_a_claim_is_known_until_it_has_the_session_for_good() {
+        let (mut handed, client) = (HandedOver::default(), ClientId::new("a"));
+        for (epoch, to) in [(20, 1), (40, 2)] {
+            let to = NodeId::new(to);
+            let session = HandedSession {
+                to,
+                premature: None,
+                is_released: false,
+                is_complete: false,
+                is_safe: false,
+                open: None,
+            };
+            handed.sessions.insert((client.clone(), epoch), session);
+        }
+        assert_eq!(handed.last_given_to(&client, 60), Some(NodeId::new(2)));
+        assert_eq!(
+            handed.last_given_to(&client, 40),
+            Some(NodeId::new(1)),
+            "the claim was granted before the session left"
+        );
+        assert_eq!(handed.last_given_to(&client, 20), None);
+        assert_eq!(handed.last_given_to(&ClientId::new("b"), 60), None);
+        handed.forget(&(client.clone(), 40));
+        assert_eq!(handed.last_given_to(&client, 60), Some(NodeId::new(1)));
+    }
+}
