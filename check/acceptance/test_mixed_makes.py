@@ -29,15 +29,21 @@ def not_installed(binary: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def mixed(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def behind() -> list[int]:
+    """The ports of the brokers, by node."""
+    port, _, _ = free_base(len(MIXED))
+    return list(range(port, port + len(MIXED)))
+
+
+@pytest.fixture(scope="module")
+def mixed(binary: Path, behind: list[int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The four nodes and the brokers behind them, shared by the tests of this file, which break nothing."""
     missing = not_installed(binary)
     if missing and "SEDGE_MAKES" not in os.environ:
         pytest.skip(f"SKIP: not installed: {', '.join(missing)}; ./test makes brings them")
     assert not missing, f"check/makes/install has not brought {missing}"
-    port, _, _ = free_base(len(MIXED))
     running = Cluster(
-        binary, tmp_path_factory.mktemp("mixed") / "data", len(MIXED), "--upstream", ",".join(MIXED), "--upstream-port", str(port))
+        binary, tmp_path_factory.mktemp("mixed") / "data", len(MIXED), "--upstream", ",".join(MIXED), "--upstream-port", str(behind[0]))
     yield running
     running.stop()
 
@@ -47,11 +53,6 @@ def at(port: int, name: str, version: int = V5, **options: object) -> Client:
     client = Client(HOST, port, version, timeout=20)
     client.connect(name, **options)
     return client
-
-
-def behind(mixed: Cluster) -> list[int]:
-    """The ports of the brokers, by node."""
-    return [int(mixed.status(node)["upstream"]["address"].rpartition(":")[2]) for node in range(len(MIXED))]
 
 
 def test_each_node_is_ready_and_says_which_protocol_its_broker_has(mixed: Cluster) -> None:
@@ -111,11 +112,11 @@ def kept(port: int, version: int, topic: str) -> list[tuple[bytes, bool]]:
 
 
 @pytest.mark.parametrize("node", range(len(MIXED)), ids=MIXED)
-def test_retained_messages_of_each_node_are_set_and_cleared_everywhere(mixed: Cluster, node: int) -> None:
+def test_retained_messages_of_each_node_are_set_and_cleared_everywhere(mixed: Cluster, behind: list[int], node: int) -> None:
     """IL-13, MQ-09: all nodes give them to 3.1.1 and 5.0 clients, and all brokers to clients of their own."""
     topic = f"mixed/kept/{node}"
     places = [(port, version) for port in mixed.ports() for version in (V311, V5)]
-    places += [(port, V311) for port in behind(mixed)]
+    places += [(port, V311) for port in behind]
 
     def everywhere(wanted: list[tuple[bytes, bool]]) -> None:
         def agree() -> bool:
