@@ -2,6 +2,8 @@
 //!
 //! A copy of such an owner, whose node dies later, has nothing for the session (FT-20): it is older than the session, or as old.
 
+use std::sync::Arc;
+
 use sedge_base::NodeId;
 
 /// Owners that are remembered; a copy of an older one is gone by the time the session has moved so often.
@@ -21,31 +23,28 @@ impl Given {
     }
 }
 
-/// The owners of a session before the present one, the last owner first: see the module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lineage([Option<Given>; MAX_OWNERS]);
+/// The owners of a session before the present one, the last owner first: see the module. Most sessions have never moved, and have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lineage(Option<Arc<[Given]>>);
 
 impl Lineage {
     /// As another node says; further ones than [`MAX_OWNERS`] are left out.
     pub(crate) fn new(owners: impl IntoIterator<Item = Given>) -> Self {
-        let mut lineage = Self::default();
-        for (place, owner) in lineage.0.iter_mut().zip(owners) {
-            *place = Some(owner);
-        }
-        lineage
+        let owners: Arc<[Given]> = owners.into_iter().take(MAX_OWNERS).collect();
+        Self((!owners.is_empty()).then_some(owners))
     }
 
     /// After it was given away once more.
-    pub(crate) fn then(self, given: Given) -> Self {
+    pub(crate) fn then(&self, given: Given) -> Self {
         Self::new(core::iter::once(given).chain(self.owners()))
     }
 
     pub(crate) fn owners(&self) -> impl Iterator<Item = Given> {
-        self.0.into_iter().flatten()
+        self.0.iter().flat_map(|owners| owners.iter().copied())
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.0[0].is_none()
+        self.0.is_none()
     }
 
     /// Whether a session under this epoch is one that its owner gave away, and that went on from there.

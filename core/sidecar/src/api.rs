@@ -22,7 +22,7 @@ pub struct Attach {
     pub user: Option<Utf8>,
     /// Password for the broker.
     pub password: Option<Bytes>,
-    /// Address of the client, which [`Output::Dial`] repeats.
+    /// Address of the client, for [`Output::Dial`].
     pub peer: String,
 }
 
@@ -184,7 +184,7 @@ pub enum Output {
     Dial {
         /// Number of the connection to be.
         link: LinkId,
-        /// Address of the client that the connection is for; `None`: an inlet.
+        /// Address of the client that the connection is for; `None`: an inlet, or [`SidecarConfig::tells_addresses`] is off.
         peer: Option<String>,
     },
     /// The connection's outbox holds something to write.

@@ -38,6 +38,31 @@ pub(crate) enum Party {
     Inlet(u16),
 }
 
+impl Party {
+    /// The client identifier under which the broker knows the owner.
+    pub(crate) fn client_id(&self, inlet_prefix: &str) -> Utf8 {
+        let name = match self {
+            Self::Client(client) => Utf8::new(client.as_str()),
+            Self::Inlet(number) => Utf8::new(&format!("{inlet_prefix}{number}")),
+        };
+        name.unwrap_or_default()
+    }
+}
+
+/// User name and password for the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) user: Option<Utf8>,
+    pub(crate) password: Option<Bytes>,
+}
+
+impl Login {
+    /// `None` if there is neither.
+    pub(crate) fn new(user: Option<Utf8>, password: Option<Bytes>) -> Option<Box<Self>> {
+        (user.is_some() || password.is_some()).then(|| Box::new(Self { user, password }))
+    }
+}
+
 /// Limits and abilities that the broker's CONNACK grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
@@ -109,11 +134,10 @@ pub(crate) enum Reading {
 #[derive(Debug)]
 pub(crate) struct Conversation {
     pub(crate) party: Party,
-    pub(crate) client_id: Utf8,
-    pub(crate) user: Option<Utf8>,
-    pub(crate) password: Option<Bytes>,
-    /// Address of the client when it came.
-    pub(crate) peer: Option<String>,
+    /// `None`: the broker is told neither user name nor password.
+    pub(crate) login: Option<Box<Login>>,
+    /// Address of the client when it came, if the broker is told it.
+    pub(crate) peer: Option<Box<str>>,
     /// The version of the client.
     pub(crate) asked_for: Version,
     /// The version to be tried.
@@ -156,12 +180,10 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    pub(crate) fn new(party: Party, client_id: Utf8, wanted: Version, now: Instant, config: &SidecarConfig) -> Self {
+    pub(crate) fn new(party: Party, wanted: Version, now: Instant, config: &SidecarConfig) -> Self {
         Self {
             party,
-            client_id,
-            user: None,
-            password: None,
+            login: None,
             peer: None,
             asked_for: wanted,
             wanted,
@@ -237,6 +259,17 @@ impl Conversation {
         Some(carried)
     }
 
+    /// The token of the client's PINGREQ that the broker has answered, if the PINGREQ is a client's. Lists that are empty give their memory back: whoever
+    /// pings has had nothing to send for some time.
+    pub(crate) fn answered_ping(&mut self) -> Option<u64> {
+        let token = self.pings.pop_front().flatten();
+        give_back_if_empty(&mut self.pings);
+        give_back_if_empty(&mut self.asked);
+        give_back_if_empty(&mut self.unsent);
+        give_back_if_empty(&mut self.sent);
+        token
+    }
+
     /// The connection is gone: packets that the broker has not answered are sent again, ahead of packets that were not sent yet.
     pub(crate) fn disconnect(&mut self, config: &SidecarConfig) {
         self.link = None;
@@ -259,6 +292,12 @@ impl Conversation {
             self.unsent_bytes += weight(&carried.message);
             self.unsent.push_front(carried);
         }
+    }
+}
+
+fn give_back_if_empty<T>(list: &mut VecDeque<T>) {
+    if list.is_empty() {
+        *list = VecDeque::new();
     }
 }
 
@@ -287,5 +326,26 @@ pub(crate) mod testing {
             publisher: None,
             read_at: ReadAt::default(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IL-27: a client that is idle costs little memory.
+    #[test]
+    fn an_idle_conversation_is_small_and_keeps_no_lists() {
+        assert!(size_of::<Conversation>() <= 504, "{}", size_of::<Conversation>());
+        let party = Party::Client(ClientId::new("a"));
+        let mut idle = Conversation::new(party, Version::V5, Instant::ZERO, &SidecarConfig::default());
+        idle.pings.extend([Some(7), None]);
+        idle.asked.push_back(Asked { id: None, token: None, is_brought: false, what: What::Unsubscribe(Vec::new()) });
+        assert_eq!(idle.answered_ping(), Some(7));
+        assert_eq!((idle.pings.len(), idle.asked.len()), (1, 1), "what waits stays");
+        idle.asked.clear();
+        assert_eq!(idle.answered_ping(), None);
+        assert_eq!((idle.pings.capacity(), idle.asked.capacity()), (0, 0));
+        assert_eq!((idle.sent.capacity(), idle.unsent.capacity()), (0, 0));
     }
 }

@@ -28,8 +28,9 @@ impl Sidecar {
             Packet::SubAck(suback) => self.on_suback(key, suback.packet_id, suback.reasons),
             Packet::UnsubAck(unsuback) => self.on_unsuback(key, unsuback),
             Packet::PingResp => {
-                let waiting = self.conversations.get_mut(key).and_then(|conversation| conversation.pings.pop_front());
-                self.outputs.extend(waiting.flatten().map(Output::Ponged));
+                let conversation = self.conversations.get_mut(key);
+                self.outputs
+                    .extend(conversation.and_then(|conversation| conversation.answered_ping()).map(Output::Ponged));
             }
             Packet::Disconnect(disconnect) => {
                 self.fail(key, &format!("the broker ends the connection: {:?}", disconnect.reason));

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sedge_base::{ClientId, Deadlines, Instant, LookupMap, Now, Outbox, Rng, Seed};
-use sedge_mqtt::{Utf8, Version};
+use sedge_mqtt::Version;
 use slab::Slab;
 
-use crate::conversation::{Asked, Conversation, Key, Party, Phase, What};
+use crate::conversation::{Asked, Conversation, Key, Login, Party, Phase, What};
 use crate::{
     Answer, Attach, BrokerStatus, ConversationStatus, Input, LinkId, Output, Request, SidecarConfig, SidecarCounters,
 };
@@ -103,10 +103,9 @@ impl Sidecar {
             config,
         };
         for number in 0..sidecar.config.inlets {
-            let name = Utf8::new(&format!("{}{number}", sidecar.config.inlet_prefix)).unwrap_or_default();
-            let mut inlet = Conversation::new(Party::Inlet(number), name, Version::V5, Instant::ZERO, &sidecar.config);
-            inlet.user.clone_from(&sidecar.config.inlet_user);
-            inlet.password.clone_from(&sidecar.config.inlet_password);
+            let mut inlet = Conversation::new(Party::Inlet(number), Version::V5, Instant::ZERO, &sidecar.config);
+            let config = &sidecar.config;
+            inlet.login = Login::new(config.inlet_user.clone(), config.inlet_password.clone());
             let key = sidecar.conversations.insert(Box::new(inlet));
             sidecar.inlets.push(key);
             sidecar.timers.set(Timer::Retry(key), Instant::ZERO);
@@ -276,11 +275,11 @@ impl Sidecar {
 
     fn on_attach(&mut self, attach: Attach) {
         let Attach { client, version, user, password, peer } = attach;
+        let login = Login::new(user, password);
         let existing = self.clients.get(&client).copied();
         if let Some(key) = existing
             && let Some(conversation) = self.conversations.get_mut(key)
-            && conversation.user == user
-            && conversation.password == password
+            && conversation.login == login
             && conversation.asked_for == version
         {
             if conversation.phase == Phase::Live {
@@ -298,12 +297,10 @@ impl Sidecar {
         if let Some(key) = self.probes.remove(&client) {
             self.give_up(key);
         }
-        let name = Utf8::new(client.as_str()).unwrap_or_default();
         let wanted = if self.broker.only_311 { Version::V311 } else { version };
-        let mut conversation =
-            Conversation::new(Party::Client(client.clone()), name, wanted, self.now.instant, &self.config);
-        (conversation.user, conversation.password, conversation.attaching) = (user, password, true);
-        conversation.peer = Some(peer);
+        let mut conversation = Conversation::new(Party::Client(client.clone()), wanted, self.now.instant, &self.config);
+        (conversation.login, conversation.attaching) = (login, true);
+        conversation.peer = self.config.tells_addresses.then(|| peer.into_boxed_str());
         conversation.asked_for = version;
         let key = self.conversations.insert(Box::new(conversation));
         self.probes.insert(client, key);

@@ -31,7 +31,7 @@ impl Sidecar {
         self.links.insert(link, key);
         self.timers.cancel(&Timer::Retry(key));
         self.timers.set(Timer::Connect(key), self.now.instant + self.config.connect_timeout);
-        let peer = conversation.peer.clone();
+        let peer = conversation.peer.clone().map(String::from);
         self.outputs.push_back(Output::Dial { link, peer });
     }
 
@@ -52,15 +52,16 @@ impl Sidecar {
             maximum_packet_size: (version == Version::V5).then_some(self.config.max_packet_bytes),
             ..ConnectProperties::default()
         };
+        let login = conversation.login.as_deref();
         let connect = Connect {
             version,
             bridge: false,
             clean_start: true,
             keep_alive,
-            client_id: conversation.client_id.clone(),
+            client_id: conversation.party.client_id(&self.config.inlet_prefix),
             will: None,
-            username: conversation.user.clone(),
-            password: conversation.password.clone(),
+            username: login.and_then(|login| login.user.clone()),
+            password: login.and_then(|login| login.password.clone()),
             properties,
         };
         conversation.outbox.append(|out| encode(&Packet::Connect(Box::new(connect)), version, out));

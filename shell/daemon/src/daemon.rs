@@ -515,6 +515,7 @@ fn upstream_settings(config: &Config, identity: &Identity) -> Result<Option<Side
         inlets: upstream.inlets,
         inlet_user: user,
         inlet_password: password.map(Bytes::from),
+        tells_addresses: upstream.proxy_protocol == UpstreamProxy::V2,
         grace: upstream.grace,
         ..SidecarConfig::default()
     }))

@@ -357,7 +357,7 @@ impl Had {
 
     /// The owners from which a session coming from node `from` had come there.
     pub(in crate::node) fn lineage(&self, from: NodeId, client: &ClientId) -> Lineage {
-        self.sessions.get(client).and_then(|moved| moved.came.get(&from)).copied().unwrap_or_default()
+        self.sessions.get(client).and_then(|moved| moved.came.get(&from)).cloned().unwrap_or_default()
     }
 
     /// The publications that a session coming from node `from` has had, as that node says.

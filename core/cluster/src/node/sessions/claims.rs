@@ -54,7 +54,7 @@ pub(in crate::node) enum Silence {
     Unmet,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::node) struct Owned {
     /// Epoch that the home knows.
     pub(in crate::node) granted: u64,
@@ -280,8 +280,8 @@ impl Claims {
     /// Whether a session under this epoch is one that its owner has given away since, with all that came for it, and that has gone on to this
     /// node, or is being put together here.
     pub(in crate::node) fn came_from(&self, client: &ClientId, owner: NodeId, epoch: u64) -> bool {
-        let owned = self.owned.get(client).map(|owned| owned.came);
-        let coming = self.wanted.get(client).map(|wanted| wanted.before);
+        let owned = self.owned.get(client).map(|owned| &owned.came);
+        let coming = self.wanted.get(client).map(|wanted| &wanted.before);
         owned.into_iter().chain(coming).any(|came| came.succeeds(owner, epoch))
     }
 
@@ -640,7 +640,7 @@ impl Node {
             self.had.begins(self.now, client);
         }
         let granted = wanted.granted.max(epoch);
-        let known = self.claims.owned.get(client).map(|owned| owned.came).unwrap_or_default();
+        let known = self.claims.owned.get(client).map(|owned| owned.came.clone()).unwrap_or_default();
         let came = if wanted.came.is_empty() { known } else { wanted.came };
         let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None, came };
         self.claims.owned.insert(client.clone(), owned);
@@ -685,10 +685,10 @@ impl Node {
 
     /// The session has ended at its shard by itself.
     pub(in crate::node) fn ended(&mut self, client: ClientId, epoch: u64) {
-        let Some(owned) = self.claims.owned.get(&client).copied() else { return };
-        if owned.told == epoch {
+        let ended = self.claims.owned.get(&client).filter(|owned| owned.told == epoch);
+        if let Some(granted) = ended.map(|owned| owned.granted) {
             self.claims.owned.remove(&client);
-            self.forget_at_home(client, owned.granted);
+            self.forget_at_home(client, granted);
         }
     }
 

@@ -35,7 +35,7 @@ pub(in crate::node) struct Forwards {
 }
 
 /// A session that has left.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Left {
     epoch: u64,
     to: NodeId,
@@ -129,7 +129,7 @@ impl Node {
         if messages.is_empty() {
             return;
         }
-        let left = self.forwards.sessions.get(client).copied().filter(|left| self.ring.contains(&left.to));
+        let left = self.forwards.sessions.get(client).cloned().filter(|left| self.ring.contains(&left.to));
         let Some(Left { epoch, to, .. }) = left else {
             self.counters.leftovers_discarded += messages.len() as u64;
             return;

@@ -210,7 +210,7 @@ impl Node {
             return;
         }
         let (granted, came) =
-            (owned.map_or(0, |owned| owned.granted), owned.map(|owned| owned.came).unwrap_or_default());
+            (owned.map_or(0, |owned| owned.granted), owned.map(|owned| owned.came.clone()).unwrap_or_default());
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
@@ -251,7 +251,7 @@ impl Node {
         if let Some(session) = &session {
             let is_open = session.inbound.iter().any(|exact| exact.answer.is_none());
             self.handed_over(&client, epoch, to, !session.subscriptions.is_empty(), is_open);
-            self.forwards.note_came(&client, came);
+            self.forwards.note_came(&client, came.clone());
             self.send_had(to, &client, along, came);
         } else if let Some(owner) = self.is_on_its_way_to_other(&client, epoch, to) {
             // That node has the session, or knows where it is. This one cannot say that there is none.
