@@ -1,5 +1,6 @@
 //! One conversation with the broker: for one client, or an inlet.
 
+use core::ops::{Deref, DerefMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -119,6 +120,43 @@ pub(crate) struct Held {
     pub(crate) id: u32,
 }
 
+/// A list that most conversations have no use for most of the time: it takes memory only while something was put into it and not given back.
+#[derive(Debug)]
+#[expect(clippy::box_collection, reason = "an empty list takes 8 bytes in place of 32 in each of many conversations")]
+pub(crate) struct Seldom<T>(Option<Box<VecDeque<T>>>);
+
+impl<T: 'static> Seldom<T> {
+    const EMPTY: &VecDeque<T> = &VecDeque::new();
+
+    pub(crate) fn take_all(&mut self) -> VecDeque<T> {
+        self.0.take().map(|list| *list).unwrap_or_default()
+    }
+
+    fn give_back_if_empty(&mut self) {
+        self.0 = self.0.take().filter(|list| !list.is_empty());
+    }
+}
+
+impl<T> Default for Seldom<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: 'static> Deref for Seldom<T> {
+    type Target = VecDeque<T>;
+
+    fn deref(&self) -> &VecDeque<T> {
+        self.0.as_deref().unwrap_or(Self::EMPTY)
+    }
+}
+
+impl<T: 'static> DerefMut for Seldom<T> {
+    fn deref_mut(&mut self) -> &mut VecDeque<T> {
+        self.0.get_or_insert_default()
+    }
+}
+
 /// Whether the packets of a conversation are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
@@ -157,7 +195,7 @@ pub(crate) struct Conversation {
     /// Time at which the sidecar sent a PINGREQ of its own; `None` as soon as any packet comes.
     pub(crate) pinged: Option<Instant>,
     /// Tokens of the clients' requests that wait for each PINGRESP; `None`: a PINGREQ of the sidecar.
-    pub(crate) pings: VecDeque<Option<u64>>,
+    pub(crate) pings: Seldom<Option<u64>>,
     /// Time since which the broker owes deliveries and answers, and has sent nothing.
     pub(crate) hangs_since: Option<Instant>,
     /// The client waits for [`crate::Output::Attached`].
@@ -165,7 +203,7 @@ pub(crate) struct Conversation {
     pub(crate) failures: u32,
     pub(crate) allowed: Allowed,
     pub(crate) filters: BTreeMap<TopicFilter, Held>,
-    pub(crate) asked: VecDeque<Asked>,
+    pub(crate) asked: Seldom<Asked>,
     /// Requests of [`Conversation::asked`] that restore the subscriptions which the broker had.
     pub(crate) replaying: usize,
     /// Retained messages are not wanted: the client has had them.
@@ -197,13 +235,13 @@ impl Conversation {
             transmitting: false,
             last_heard: now,
             pinged: None,
-            pings: VecDeque::new(),
+            pings: Seldom::default(),
             hangs_since: None,
             attaching: false,
             failures: 0,
             allowed: Allowed { window: 1, qos: QoS::ExactlyOnce, retain: true, ids: true, packet_bytes: usize::MAX },
             filters: BTreeMap::new(),
-            asked: VecDeque::new(),
+            asked: Seldom::default(),
             replaying: 0,
             mutes_retained: false,
             unsent: VecDeque::new(),
@@ -263,8 +301,8 @@ impl Conversation {
     /// pings has had nothing to send for some time.
     pub(crate) fn answered_ping(&mut self) -> Option<u64> {
         let token = self.pings.pop_front().flatten();
-        give_back_if_empty(&mut self.pings);
-        give_back_if_empty(&mut self.asked);
+        self.pings.give_back_if_empty();
+        self.asked.give_back_if_empty();
         give_back_if_empty(&mut self.unsent);
         give_back_if_empty(&mut self.sent);
         token
@@ -283,7 +321,7 @@ impl Conversation {
         self.pinged = None;
         self.half = BTreeSet::new();
         self.asked.retain(|asked| asked.token.is_some());
-        for asked in &mut self.asked {
+        for asked in self.asked.iter_mut() {
             asked.id = None;
         }
         self.replaying = 0;
@@ -336,7 +374,7 @@ mod tests {
     /// IL-27: a client that is idle costs little memory.
     #[test]
     fn an_idle_conversation_is_small_and_keeps_no_lists() {
-        assert!(size_of::<Conversation>() <= 504, "{}", size_of::<Conversation>());
+        assert!(size_of::<Conversation>() <= 456, "{}", size_of::<Conversation>());
         let party = Party::Client(ClientId::new("a"));
         let mut idle = Conversation::new(party, Version::V5, Instant::ZERO, &SidecarConfig::default());
         idle.pings.extend([Some(7), None]);
@@ -345,7 +383,7 @@ mod tests {
         assert_eq!((idle.pings.len(), idle.asked.len()), (1, 1), "what waits stays");
         idle.asked.clear();
         assert_eq!(idle.answered_ping(), None);
-        assert_eq!((idle.pings.capacity(), idle.asked.capacity()), (0, 0));
+        assert!(idle.pings.0.is_none() && idle.asked.0.is_none());
         assert_eq!((idle.sent.capacity(), idle.unsent.capacity()), (0, 0));
     }
 }

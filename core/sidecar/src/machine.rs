@@ -323,7 +323,7 @@ impl Sidecar {
             conversation.filters = filters;
             conversation.asked = asked;
             conversation.asked.retain(|asked| asked.token.is_some());
-            for asked in &mut conversation.asked {
+            for asked in conversation.asked.iter_mut() {
                 asked.id = None;
             }
         }

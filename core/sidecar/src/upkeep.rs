@@ -436,7 +436,7 @@ impl Sidecar {
     /// Nobody waits for a broker that is gone.
     fn answer_pings(&mut self, key: Key) {
         let Some(conversation) = self.conversations.get_mut(key) else { return };
-        let waiting = core::mem::take(&mut conversation.pings).into_iter().flatten();
+        let waiting = conversation.pings.take_all().into_iter().flatten();
         self.outputs.extend(waiting.map(Output::Ponged));
     }
 }
