@@ -68,11 +68,11 @@ impl Login {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
     /// QoS 1 and 2 publications without an answer.
-    pub(crate) window: usize,
+    pub(crate) window: u16,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
     pub(crate) ids: bool,
-    pub(crate) packet_bytes: usize,
+    pub(crate) packet_bytes: u32,
 }
 
 /// A publication on its way to the broker.
@@ -239,7 +239,7 @@ impl Conversation {
             hangs_since: None,
             attaching: false,
             failures: 0,
-            allowed: Allowed { window: 1, qos: QoS::ExactlyOnce, retain: true, ids: true, packet_bytes: usize::MAX },
+            allowed: Allowed { window: 1, qos: QoS::ExactlyOnce, retain: true, ids: true, packet_bytes: u32::MAX },
             filters: BTreeMap::new(),
             asked: Seldom::default(),
             replaying: 0,
@@ -374,7 +374,7 @@ mod tests {
     /// IL-27: a client that is idle costs little memory.
     #[test]
     fn an_idle_conversation_is_small_and_keeps_no_lists() {
-        assert!(size_of::<Conversation>() <= 456, "{}", size_of::<Conversation>());
+        assert!(size_of::<Conversation>() <= 440, "{}", size_of::<Conversation>());
         let party = Party::Client(ClientId::new("a"));
         let mut idle = Conversation::new(party, Version::V5, Instant::ZERO, &SidecarConfig::default());
         idle.pings.extend([Some(7), None]);

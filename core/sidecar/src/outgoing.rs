@@ -284,7 +284,8 @@ impl Sidecar {
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         let qos = carried.message.qos.min(conversation.allowed.qos);
         let probe = Delivery { qos, packet_id: PacketId::new(1), message_expiry: Some(0), ..Delivery::default() };
-        if publish_len(&carried.message, &probe, conversation.version) > conversation.allowed.packet_bytes {
+        let packet_bytes = usize::try_from(conversation.allowed.packet_bytes).unwrap_or(usize::MAX);
+        if publish_len(&carried.message, &probe, conversation.version) > packet_bytes {
             self.counters.refused += 1;
             return self.is_published(carried.number, carried.token, ReasonCode::PacketTooLarge);
         }
@@ -412,7 +413,9 @@ fn has_room(conversation: &Conversation) -> bool {
     };
     let waits =
         conversation.version == Version::V311 && conversation.unsent.front().is_some_and(is_exact) && half_full();
-    conversation.sent.len() < conversation.allowed.window && conversation.outbox.len() < OUTBOX_HIGH && !waits
+    conversation.sent.len() < usize::from(conversation.allowed.window)
+        && conversation.outbox.len() < OUTBOX_HIGH
+        && !waits
 }
 
 #[cfg(test)]

@@ -79,13 +79,11 @@ impl Sidecar {
         conversation.phase = Phase::Live;
         conversation.failures = 0;
         conversation.allowed = Allowed {
-            window: usize::from(window.max(1)),
+            window: window.max(1),
             qos: properties.maximum_qos.unwrap_or(QoS::ExactlyOnce),
             retain: properties.retain_available.unwrap_or(true),
             ids: properties.subscription_ids_available.unwrap_or(true),
-            packet_bytes: properties
-                .maximum_packet_size
-                .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            packet_bytes: properties.maximum_packet_size.unwrap_or(u32::MAX),
         };
         let attached = core::mem::take(&mut conversation.attaching);
         let party = conversation.party.clone();

@@ -33,7 +33,8 @@ pub struct Decoder {
     version: Version,
     from_client: bool,
     is_lenient: bool,
-    failed: Option<DecodeError>,
+    /// Boxed, as few connections ever have it.
+    failed: Option<Box<DecodeError>>,
 }
 
 impl Decoder {
@@ -95,12 +96,12 @@ impl Decoder {
     /// comes again.
     #[expect(clippy::should_implement_trait, reason = "no iterator: after nothing there may come more")]
     pub fn next(&mut self) -> Result<Option<Packet>, DecodeError> {
-        if let Some(error) = self.failed {
-            return Err(error);
+        if let Some(error) = &self.failed {
+            return Err(**error);
         }
         let result = self.next_packet();
         if let Err(error) = &result {
-            self.failed = Some(*error);
+            self.failed = Some(Box::new(*error));
             self.partial = BytesMut::new();
             self.chunk = Bytes::new();
         }

@@ -33,7 +33,7 @@ fn message(payload: Bytes, properties: Option<PublishProperties>) -> Message {
 /// MQ-16: an idle connection costs the decoder itself and no more.
 #[test]
 fn an_idle_decoder_holds_no_buffer() {
-    assert!(size_of::<Decoder>() <= 112, "{}", size_of::<Decoder>());
+    assert!(size_of::<Decoder>() <= 80, "{}", size_of::<Decoder>());
     for split in [2, 3, 5] {
         let chunk = Bytes::from(b"\xc0\x00\x40\x02\x00\x01".to_vec());
         let mut decoder = decoder(Side::Client, V311);
