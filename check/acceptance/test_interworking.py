@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +16,14 @@ import pytest
 from apart import can_make_namespaces
 from broker import Sidecar, running
 from client import Client, ClientError
-from cluster import HOST, free_base, get, metric, wait_for
+from cluster import HOST, free_base, get, metric, resident_kib, wait_for
 from durable import DAY, Node
 from mqttwire import V5, V311, T, connect, subscribe, unsubscribe
 from netns import Islands
 from outages import Proxy
 from recorder import Noted, Recorder
 
+IDLE = 2_000
 KEY = 'key = "a secret that both of the nodes know"\n'
 
 
@@ -298,3 +301,31 @@ def test_a_message_that_takes_longer_than_a_link_may_be_silent_arrives(binary: P
             reader.nothing()
 
     over_narrow_paths(binary, tmp_path / "narrow", 1, each_way)
+
+
+def test_an_idle_client_costs_at_most_two_kib(binary: Path, tmp_path: Path) -> None:
+    """IL-27: clients that connect and are silent cost the node before their broker at most 2 KiB each, and less than 1 KiB more than without one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sidecar = Sidecar(binary, tmp_path / "before", "max_connections -1", local=True)
+    alone = Node(binary, tmp_path / "alone", "memory", shards=1)
+    cost = {}
+    try:
+        sidecar.broker.start()
+        for node in (sidecar, alone):
+            node.start()
+            idle = [at(node, f"first-{number}", V311) for number in range(100)]
+            assert node.process
+            empty = resident_kib(node.process.pid)
+            idle += [at(node, f"idle-{number}", V311) for number in range(IDLE)]
+            cost[node] = (resident_kib(node.process.pid) - empty) * 1024 / IDLE
+            assert len(idle) == 100 + IDLE
+            node.stop()
+    finally:
+        sidecar.stop()
+        sidecar.broker.stop()
+        alone.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    print(f"\nbytes for an idle client: {cost[sidecar]:.0f} before a broker, {cost[alone]:.0f} without", file=sys.stderr)
+    assert cost[sidecar] <= 2048
+    assert cost[sidecar] - cost[alone] <= 1024

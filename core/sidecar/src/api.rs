@@ -7,9 +7,26 @@ use sedge_base::ClientId;
 use sedge_mqtt::{Message, Publish, QoS, ReasonCode, SubscriptionOptions, TopicFilter, Utf8, Version};
 use smallvec::SmallVec;
 
-/// A TCP connection to the broker, numbered by the sidecar; no number is used twice.
+use crate::conversation::Key;
+
+/// Bits of a [`LinkId`] that say whose connection it is: more conversations than memory has room for.
+const KEY_BITS: u32 = 28;
+
+/// A TCP connection to the broker, numbered by the sidecar; no number is used twice, and later ones are higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
+
+impl LinkId {
+    /// The `dialled`th connection, which is made for a conversation.
+    pub(crate) const fn new(dialled: u64, conversation: Key) -> Self {
+        Self(dialled << KEY_BITS | conversation as u64)
+    }
+
+    /// The conversation that it was made for.
+    pub(crate) fn conversation(self) -> Key {
+        usize::try_from(self.0 & ((1 << KEY_BITS) - 1)).unwrap_or(usize::MAX)
+    }
+}
 
 /// A client that wants a conversation with the broker.
 #[derive(Clone, PartialEq, Eq)]

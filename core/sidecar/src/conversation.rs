@@ -128,6 +128,14 @@ pub(crate) struct Seldom<T>(Option<Box<VecDeque<T>>>);
 impl<T: 'static> Seldom<T> {
     const EMPTY: &VecDeque<T> = &VecDeque::new();
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().flat_map(|list| list.iter_mut())
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<T> {
+        self.0.as_mut()?.pop_front()
+    }
+
     pub(crate) fn take_all(&mut self) -> VecDeque<T> {
         self.0.take().map(|list| *list).unwrap_or_default()
     }
@@ -208,9 +216,9 @@ pub(crate) struct Conversation {
     pub(crate) replaying: usize,
     /// Retained messages are not wanted: the client has had them.
     pub(crate) mutes_retained: bool,
-    pub(crate) unsent: VecDeque<Carried>,
+    pub(crate) unsent: Seldom<Carried>,
     pub(crate) unsent_bytes: usize,
-    pub(crate) sent: VecDeque<Sent>,
+    pub(crate) sent: Seldom<Sent>,
     pub(crate) last_id: u16,
     /// QoS 2 deliveries without PUBREL.
     pub(crate) half: BTreeSet<PacketId>,
@@ -244,9 +252,9 @@ impl Conversation {
             asked: Seldom::default(),
             replaying: 0,
             mutes_retained: false,
-            unsent: VecDeque::new(),
+            unsent: Seldom::default(),
             unsent_bytes: 0,
-            sent: VecDeque::new(),
+            sent: Seldom::default(),
             last_id: 0,
             half: BTreeSet::new(),
             expected: None,
@@ -303,8 +311,8 @@ impl Conversation {
         let token = self.pings.pop_front().flatten();
         self.pings.give_back_if_empty();
         self.asked.give_back_if_empty();
-        give_back_if_empty(&mut self.unsent);
-        give_back_if_empty(&mut self.sent);
+        self.unsent.give_back_if_empty();
+        self.sent.give_back_if_empty();
         token
     }
 
@@ -325,17 +333,11 @@ impl Conversation {
             asked.id = None;
         }
         self.replaying = 0;
-        for Sent { mut carried, .. } in core::mem::take(&mut self.sent).into_iter().rev() {
+        for Sent { mut carried, .. } in self.sent.take_all().into_iter().rev() {
             carried.was_sent = true;
             self.unsent_bytes += weight(&carried.message);
             self.unsent.push_front(carried);
         }
-    }
-}
-
-fn give_back_if_empty<T>(list: &mut VecDeque<T>) {
-    if list.is_empty() {
-        *list = VecDeque::new();
     }
 }
 
@@ -374,7 +376,7 @@ mod tests {
     /// IL-27: a client that is idle costs little memory.
     #[test]
     fn an_idle_conversation_is_small_and_keeps_no_lists() {
-        assert!(size_of::<Conversation>() <= 440, "{}", size_of::<Conversation>());
+        assert!(size_of::<Conversation>() <= 392, "{}", size_of::<Conversation>());
         let party = Party::Client(ClientId::new("a"));
         let mut idle = Conversation::new(party, Version::V5, Instant::ZERO, &SidecarConfig::default());
         idle.pings.extend([Some(7), None]);
@@ -384,6 +386,6 @@ mod tests {
         idle.asked.clear();
         assert_eq!(idle.answered_ping(), None);
         assert!(idle.pings.0.is_none() && idle.asked.0.is_none());
-        assert_eq!((idle.sent.capacity(), idle.unsent.capacity()), (0, 0));
+        assert!(idle.sent.0.is_none() && idle.unsent.0.is_none());
     }
 }

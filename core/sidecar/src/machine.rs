@@ -51,7 +51,6 @@ pub struct Sidecar {
     /// Conversations that take the place of a client's other one when the broker accepts them.
     pub(crate) probes: LookupMap<ClientId, Key>,
     pub(crate) inlets: Vec<Key>,
-    pub(crate) links: BTreeMap<LinkId, Key>,
     pub(crate) timers: Deadlines<Timer>,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) counters: SidecarCounters,
@@ -87,7 +86,6 @@ impl Sidecar {
             clients: LookupMap::new(seed),
             probes: LookupMap::new(seed),
             inlets: Vec::new(),
-            links: BTreeMap::new(),
             timers: Deadlines::new(),
             outputs: VecDeque::new(),
             counters: SidecarCounters::default(),
@@ -164,10 +162,16 @@ impl Sidecar {
         self.timers.next()
     }
 
+    /// The conversation that has this connection now.
+    pub(crate) fn conversation_of(&self, link: LinkId) -> Option<Key> {
+        let key = link.conversation();
+        (self.conversations.get(key)?.link == Some(link)).then_some(key)
+    }
+
     /// Bytes that a connection has to write; the owner says how many of them were written with [`Input::Written`]. `None` if the
     /// connection is forgotten.
     pub fn outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
-        let conversation = self.conversations.get_mut(*self.links.get(&link)?)?;
+        let conversation = self.conversations.get_mut(self.conversation_of(link)?)?;
         conversation.transmitting = false;
         Some(&mut conversation.outbox)
     }
@@ -458,14 +462,11 @@ impl Sidecar {
             let closing = self.conversations[key].phase == Phase::Closing;
             assert!(current != closing, "a conversation is the client's or closing");
         }
-        for (link, key) in &self.links {
-            assert_eq!(
-                self.conversations.get(*key).and_then(|found| found.link),
-                Some(*link),
-                "a connection has its conversation"
+        for (key, conversation) in &self.conversations {
+            assert!(
+                conversation.link.is_none_or(|link| link.conversation() == key),
+                "a connection names its conversation"
             );
-        }
-        for (_, conversation) in &self.conversations {
             assert_eq!(
                 conversation.link.is_some(),
                 conversation.phase != Phase::Idle,

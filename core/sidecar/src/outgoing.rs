@@ -141,12 +141,12 @@ impl Sidecar {
         };
         let mut ignored = Vec::new();
         for (_, conversation) in &mut self.conversations {
-            for Sent { carried, .. } in &conversation.sent {
+            for Sent { carried, .. } in conversation.sent.iter() {
                 if let Some((matches, qos)) = wants(&carried.message) {
                     ignored.push((carried.number, Arc::clone(&carried.message), matches, qos));
                 }
             }
-            for carried in &mut conversation.unsent {
+            for carried in conversation.unsent.iter_mut() {
                 let is_known = carried.receivers.iter().any(|receiver| receiver.client == *client);
                 if let Some((matches, qos)) = wants(&carried.message).filter(|_| !is_known) {
                     carried.receivers.push(Receiver { client: client.clone(), matches, qos, share: Share::Had });

@@ -19,7 +19,7 @@ const HELD_ENTRIES_MAX: usize = 10_000;
 
 impl Sidecar {
     pub(crate) fn on_received(&mut self, link: LinkId, bytes: Bytes) {
-        let Some(&key) = self.links.get(&link) else { return };
+        let Some(key) = self.conversation_of(link) else { return };
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         conversation.last_heard = self.now.instant;
         conversation.pinged = None;

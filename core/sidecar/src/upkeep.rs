@@ -25,10 +25,9 @@ impl Sidecar {
             return;
         }
         self.last_link += 1;
-        let link = LinkId(self.last_link);
+        let link = LinkId::new(self.last_link, key);
         conversation.phase = Phase::Dialling;
         conversation.link = Some(link);
-        self.links.insert(link, key);
         self.timers.cancel(&Timer::Retry(key));
         self.timers.set(Timer::Connect(key), self.now.instant + self.config.connect_timeout);
         let peer = conversation.peer.clone().map(String::from);
@@ -36,7 +35,7 @@ impl Sidecar {
     }
 
     pub(crate) fn on_opened(&mut self, link: LinkId) {
-        let Some(&key) = self.links.get(&link) else { return };
+        let Some(key) = self.conversation_of(link) else { return };
         let keep_alive = u16::try_from(self.config.ping_period.as_secs().saturating_mul(2)).unwrap_or(u16::MAX);
         let only_311 = self.broker.only_311;
         let Some(conversation) = self.conversations.get_mut(key).filter(|found| found.phase == Phase::Dialling) else {
@@ -186,13 +185,12 @@ impl Sidecar {
     fn drop_link(&mut self, key: Key) {
         let link = self.conversations.get_mut(key).and_then(|conversation| conversation.link.take());
         if let Some(link) = link {
-            self.links.remove(&link);
             self.outputs.push_back(Output::Close(link));
         }
     }
 
     pub(crate) fn on_closed(&mut self, link: LinkId, why: &str) {
-        let Some(key) = self.links.remove(&link) else { return };
+        let Some(key) = self.conversation_of(link) else { return };
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         conversation.link = None;
         // Brokers without MQTT 5.0 often close the connection without a word.
@@ -295,7 +293,7 @@ impl Sidecar {
         self.queued.remove(&key);
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         let mut unsent = core::mem::take(&mut conversation.unsent);
-        for carried in &mut unsent {
+        for carried in unsent.iter_mut() {
             self.cover_one(carried);
         }
         if let Some(conversation) = self.conversations.get_mut(key) {
@@ -377,7 +375,7 @@ impl Sidecar {
     }
 
     pub(crate) fn on_written(&mut self, link: LinkId, bytes: usize) {
-        let Some(&key) = self.links.get(&link) else { return };
+        let Some(key) = self.conversation_of(link) else { return };
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         conversation.outbox.advance(bytes);
         let is_done = conversation.phase == Phase::Closing
