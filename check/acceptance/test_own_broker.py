@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -557,21 +558,36 @@ def test_the_broker_is_reached_by_tls(binary: Path, tmp_path: Path) -> None:
 
 
 def test_the_broker_is_told_where_the_client_is(binary: Path, tmp_path: Path) -> None:
-    """mosquitto#3317: PROXY v2 ahead of each conversation: the client's address and port as the broker would see them without the node."""
+    """mosquitto#3317: PROXY v2 ahead of each conversation: the client's address and port as the broker would see them without the node, and
+    the common name of a certificate that the client has proven to own."""
+    authority(tmp_path, "ca")
+    sign(tmp_path, "ca", "node", "node")
+    sign(tmp_path, "ca", "sensor", "sensor 7")
     seen: list[bytes] = []
     listener = socket.create_server((HOST, 0))
+    secured, _, _ = free_base(1)
     node = Sidecar(binary, tmp_path / "node", upstream='proxy_protocol = "v2"\ngrace = "1s"\n')
     node.extra = node.extra.replace(f"{HOST}:{node.broker.port}", f"{HOST}:{listener.getsockname()[1]}")
+    node.extra += (
+        f'[listener.tls]\nbind = "{HOST}"\nport = {secured}\ncert_file = "{tmp_path}/node.crt"\nkey_file = "{tmp_path}/node.key"\n'
+        f'ca_file = "{tmp_path}/ca.crt"\nclient_cert = "optional"\n')
 
     def serve() -> None:
         while True:
             try:
                 connection, _ = listener.accept()
                 connection.settimeout(5)
-                seen.append(connection.recv(28 + 16))
+                seen.append(connection.recv(1024))
                 connection.close()
             except OSError:
                 return
+
+    def told(client: socket.socket, more: bytes) -> bytes:
+        """The header of version 2 for this client, with this behind the addresses."""
+        ours, theirs = client.getsockname(), listener.getsockname()
+        ports = ours[1].to_bytes(2, "big") + theirs[1].to_bytes(2, "big")
+        addresses = socket.inet_aton(ours[0]) + socket.inet_aton(theirs[0]) + ports
+        return b"\r\n\r\n\0\r\nQUIT\n\x21\x11" + (len(addresses) + len(more)).to_bytes(2, "big") + addresses + more
 
     threading.Thread(target=serve, daemon=True).start()
     node.spawn()
@@ -579,10 +595,18 @@ def test_the_broker_is_told_where_the_client_is(binary: Path, tmp_path: Path) ->
         wait_for("the API answers", lambda: _answers(node), 20)
         with socket.create_connection((HOST, node.port)) as client:
             client.sendall(connect(V311, "told"))
-            address = client.getsockname()
-            wanted = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + socket.inet_aton(address[0]) + socket.inet_aton(HOST)
-            wanted += address[1].to_bytes(2, "big") + listener.getsockname()[1].to_bytes(2, "big")
+            wanted = told(client, b"")
             wait_for("its address has come", lambda: any(head.startswith(wanted) for head in seen), 10)
+        context = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+        for name in ("", "sensor 7"):
+            if name:
+                context.load_cert_chain(tmp_path / "sensor.crt", tmp_path / "sensor.key")
+            with context.wrap_socket(socket.create_connection((HOST, secured)), server_hostname="localhost") as client:
+                client.sendall(connect(V5, f"tls {name}"))
+                # PP2_TYPE_SSL: over TLS, a certificate in connection and session, verified; PP2_SUBTYPE_SSL_CN.
+                more = b"\x20\0\x10\x07\0\0\0\0\x22\0\x08sensor 7" if name else b""
+                wanted = told(client, more)
+                wait_for("its address and name have come", lambda wanted=wanted: any(head.startswith(wanted) for head in seen), 10)  # type: ignore[misc]
         # The inlets speak for the node itself.
         assert any(head.startswith(b"\r\n\r\n\0\r\nQUIT\n\x20") for head in seen), seen
     finally:

@@ -158,6 +158,13 @@ pub enum ShardOutput {
 /// An event of a connection to the broker behind this node; see [`sedge_sidecar::Input`].
 #[derive(Debug)]
 pub enum UpstreamInput {
+    /// A client has proven to own a certificate, which the broker is told of; comes right after [`ShardInput::Opened`].
+    Certificate {
+        /// The client's connection.
+        conn: ConnId,
+        /// The certificate's common name.
+        name: String,
+    },
     /// [`UpstreamOutput::Dial`] has led to a connection.
     Opened(sedge_sidecar::LinkId),
     /// Bytes came.
@@ -190,8 +197,8 @@ pub enum UpstreamOutput {
     Dial {
         /// Number of the connection to be.
         link: sedge_sidecar::LinkId,
-        /// Where the client is for whom it is; `None`: for the node itself.
-        peer: Option<String>,
+        /// The client for whom it is; `None`: the node itself.
+        origin: Option<sedge_sidecar::Origin>,
     },
     /// The connection's outbox holds something to write.
     Transmit(sedge_sidecar::LinkId),

@@ -28,6 +28,15 @@ impl LinkId {
     }
 }
 
+/// The other side of a client's connection, as a PROXY header tells it to the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Address of the client.
+    pub address: String,
+    /// Common name of the certificate that the client has proven to own.
+    pub certificate: Option<String>,
+}
+
 /// A client that wants a conversation with the broker.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Attach {
@@ -39,8 +48,8 @@ pub struct Attach {
     pub user: Option<Utf8>,
     /// Password for the broker.
     pub password: Option<Bytes>,
-    /// Address of the client, for [`Output::Dial`].
-    pub peer: String,
+    /// Where the client is, for [`Output::Dial`].
+    pub origin: Origin,
 }
 
 impl core::fmt::Debug for Attach {
@@ -49,7 +58,7 @@ impl core::fmt::Debug for Attach {
         let has_password = self.password.is_some();
         let mut out = f.debug_struct("Attach");
         out.field("client", &self.client).field("version", &self.version).field("user", &self.user);
-        out.field("has_password", &has_password).field("peer", &self.peer).finish_non_exhaustive()
+        out.field("has_password", &has_password).field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
@@ -201,8 +210,8 @@ pub enum Output {
     Dial {
         /// Number of the connection to be.
         link: LinkId,
-        /// Address of the client that the connection is for; `None`: an inlet, or [`SidecarConfig::tells_addresses`] is off.
-        peer: Option<String>,
+        /// The client that the connection is for; `None`: an inlet, or [`crate::SidecarConfig::tells_origins`] is off.
+        origin: Option<Origin>,
     },
     /// The connection's outbox holds something to write.
     Transmit(LinkId),

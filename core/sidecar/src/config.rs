@@ -15,8 +15,8 @@ pub struct SidecarConfig {
     pub inlet_user: Option<Utf8>,
     /// Password of the inlets.
     pub inlet_password: Option<Bytes>,
-    /// Whether the connections to the broker say for which client they are: [`crate::Output::Dial`] has its address.
-    pub tells_addresses: bool,
+    /// Whether the connections to the broker say for which client they are: [`crate::Output::Dial`] names it.
+    pub tells_origins: bool,
     /// Time for which clients stay connected while the broker is away.
     pub grace: Duration,
     /// Time that a connection to the broker may take until its CONNACK.
@@ -50,7 +50,7 @@ impl Default for SidecarConfig {
             inlets: 2,
             inlet_user: None,
             inlet_password: None,
-            tells_addresses: false,
+            tells_origins: false,
             grace: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             ping_period: Duration::from_secs(15),

@@ -10,7 +10,7 @@ use sedge_mqtt::{Decoder, Message, PacketId, QoS, SubscriptionOptions, TopicFilt
 use smallvec::SmallVec;
 
 use crate::expected::{Expected, weight};
-use crate::{LinkId, Receiver, SidecarConfig};
+use crate::{LinkId, Origin, Receiver, SidecarConfig};
 
 /// Index of a conversation.
 pub(crate) type Key = usize;
@@ -182,8 +182,8 @@ pub(crate) struct Conversation {
     pub(crate) party: Party,
     /// `None`: the broker is told neither user name nor password.
     pub(crate) login: Option<Box<Login>>,
-    /// Address of the client when it came, if the broker is told it.
-    pub(crate) peer: Option<Box<str>>,
+    /// Where the client was when it came, if the broker is told that.
+    pub(crate) origin: Option<Box<Origin>>,
     /// The version of the client.
     pub(crate) asked_for: Version,
     /// The version to be tried.
@@ -230,7 +230,7 @@ impl Conversation {
         Self {
             party,
             login: None,
-            peer: None,
+            origin: None,
             asked_for: wanted,
             wanted,
             version: wanted,

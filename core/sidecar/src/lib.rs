@@ -25,7 +25,7 @@ mod sniff;
 mod status;
 mod upkeep;
 
-pub use api::{Answer, Attach, Event, Input, LinkId, Output, Publication, Receiver, Request, Share};
+pub use api::{Answer, Attach, Event, Input, LinkId, Origin, Output, Publication, Receiver, Request, Share};
 pub use config::SidecarConfig;
 pub use counters::SidecarCounters;
 pub use machine::Sidecar;

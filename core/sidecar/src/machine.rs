@@ -278,7 +278,7 @@ impl Sidecar {
     }
 
     fn on_attach(&mut self, attach: Attach) {
-        let Attach { client, version, user, password, peer } = attach;
+        let Attach { client, version, user, password, origin } = attach;
         let login = Login::new(user, password);
         let existing = self.clients.get(&client).copied();
         if let Some(key) = existing
@@ -304,7 +304,7 @@ impl Sidecar {
         let wanted = if self.broker.only_311 { Version::V311 } else { version };
         let mut conversation = Conversation::new(Party::Client(client.clone()), wanted, self.now.instant, &self.config);
         (conversation.login, conversation.attaching) = (login, true);
-        conversation.peer = self.config.tells_addresses.then(|| peer.into_boxed_str());
+        conversation.origin = self.config.tells_origins.then(|| Box::new(origin));
         conversation.asked_for = version;
         let key = self.conversations.insert(Box::new(conversation));
         self.probes.insert(client, key);

@@ -30,8 +30,8 @@ impl Sidecar {
         conversation.link = Some(link);
         self.timers.cancel(&Timer::Retry(key));
         self.timers.set(Timer::Connect(key), self.now.instant + self.config.connect_timeout);
-        let peer = conversation.peer.clone().map(String::from);
-        self.outputs.push_back(Output::Dial { link, peer });
+        let origin = conversation.origin.as_deref().cloned();
+        self.outputs.push_back(Output::Dial { link, origin });
     }
 
     pub(crate) fn on_opened(&mut self, link: LinkId) {

@@ -515,7 +515,7 @@ fn upstream_settings(config: &Config, identity: &Identity) -> Result<Option<Side
         inlets: upstream.inlets,
         inlet_user: user,
         inlet_password: password.map(Bytes::from),
-        tells_addresses: upstream.proxy_protocol == UpstreamProxy::V2,
+        tells_origins: upstream.proxy_protocol == UpstreamProxy::V2,
         grace: upstream.grace,
         ..SidecarConfig::default()
     }))
@@ -528,13 +528,13 @@ fn upstream_connections(config: &Config) -> Result<Option<(Upstreams, String)>, 
         return Ok(None);
     }
     let wrong = |key| move |what| StartError::Setting { key, what };
-    let tells_addresses = upstream.proxy_protocol == UpstreamProxy::V2;
+    let tells_origins = upstream.proxy_protocol == UpstreamProxy::V2;
     let place = match upstream.place().map_err(wrong("upstream.address"))? {
-        UpstreamAddress::Local(path) => BrokerPlace::local(path, tells_addresses),
+        UpstreamAddress::Local(path) => BrokerPlace::local(path, tells_origins),
         UpstreamAddress::Network { host, encrypted } => {
             let tls = encrypted.then(|| UpstreamTls::load(&host.host, upstream.ca_file.as_deref())).transpose();
             let tls = tls.map_err(wrong("upstream.ca_file"))?;
-            BrokerPlace::network(host, tls, tells_addresses).map_err(StartError::system("start a thread"))?
+            BrokerPlace::network(host, tls, tells_origins).map_err(StartError::system("start a thread"))?
         }
     };
     Ok(Some((Upstreams::new(place), upstream.address.clone())))

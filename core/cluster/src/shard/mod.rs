@@ -168,7 +168,10 @@ impl Shard {
             ShardInput::Arrived { session, ids } => self.broker.handle(now, Input::Arrived { session, ids }),
             ShardInput::Received { conn, bytes } => self.broker.handle(now, Input::Received { conn, bytes }),
             ShardInput::Written { conn, bytes } => self.broker.handle(now, Input::Written { conn, bytes }),
-            ShardInput::Closed { conn } => self.broker.handle(now, Input::Closed { conn }),
+            ShardInput::Closed { conn } => {
+                self.forget_certificate(conn);
+                self.broker.handle(now, Input::Closed { conn });
+            }
             ShardInput::Mail(mail) => self.mail(now, mail),
             ShardInput::Report(reports) => {
                 for report in reports {

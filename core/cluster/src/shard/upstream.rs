@@ -15,7 +15,7 @@ use sedge_base::{ClientId, ConnId, Duration, Instant, Now, Outbox, Rng};
 use sedge_broker::{Deliver, Input, InterestChange, InterestOp, Output, Place, SessionState, Ticket};
 use sedge_mqtt::{Message, MessageId, QoS, ReasonCode, TopicFilter};
 use sedge_sidecar::{
-    Answer, Attach, BrokerStatus, ConversationStatus, LinkId, Publication, Receiver, Request, Share, Sidecar,
+    Answer, Attach, BrokerStatus, ConversationStatus, LinkId, Origin, Publication, Receiver, Request, Share, Sidecar,
     SidecarConfig, SidecarCounters,
 };
 use smallvec::SmallVec;
@@ -66,6 +66,8 @@ pub(super) struct Upstream {
     last_token: u64,
     /// Connections that wait for a conversation, and whether their sessions start clean.
     attaching: BTreeMap<ClientId, (ConnId, bool)>,
+    /// Names in the certificates of clients whose CONNECT is awaited.
+    certificates: BTreeMap<ConnId, String>,
     asked: BTreeMap<u64, Asked>,
     publishing: BTreeMap<u64, Waiting>,
     /// For those up to this one nobody waits any longer.
@@ -94,6 +96,7 @@ impl Upstream {
             sidecar: Sidecar::new(config, rng),
             last_token: 0,
             attaching: BTreeMap::new(),
+            certificates: BTreeMap::new(),
             asked: BTreeMap::new(),
             publishing: BTreeMap::new(),
             passed_over: 0,
@@ -176,12 +179,23 @@ impl Shard {
     pub(super) fn upstream_input(&mut self, now: Now, input: UpstreamInput) {
         let Some(upstream) = &mut self.upstream else { return };
         let input = match input {
+            UpstreamInput::Certificate { conn, name } => {
+                upstream.certificates.insert(conn, name);
+                return;
+            }
             UpstreamInput::Opened(link) => sedge_sidecar::Input::Opened(link),
             UpstreamInput::Received { link, bytes } => sedge_sidecar::Input::Received { link, bytes },
             UpstreamInput::Written { link, bytes } => sedge_sidecar::Input::Written { link, bytes },
             UpstreamInput::Closed { link, why } => sedge_sidecar::Input::Closed { link, why },
         };
         upstream.sidecar.handle(now, input);
+    }
+
+    /// A client's connection has ended.
+    pub(super) fn forget_certificate(&mut self, conn: ConnId) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.certificates.remove(&conn);
+        }
     }
 
     /// Gives an output of the native broker to the broker behind first, where that has a say. Returns the output if it has none.
@@ -191,6 +205,9 @@ impl Shard {
         }
         if let Output::Ended { client, .. } | Output::Relinquished { client, .. } = &output {
             self.leave_upstream(now, &client.clone());
+        }
+        if let Output::Close { conn } = &output {
+            self.forget_certificate(*conn);
         }
         match output {
             Output::Claim { client, conn, clean_start } => self.attach(now, client, conn, clean_start),
@@ -250,7 +267,7 @@ impl Shard {
             version: connect.version,
             user: connect.username.clone(),
             password: connect.password.clone(),
-            peer: peer.to_owned(),
+            origin: Origin { address: peer.to_owned(), certificate: upstream.certificates.remove(&conn) },
         };
         upstream.attaching.insert(client, (conn, clean_start));
         upstream.sidecar.handle(now, sedge_sidecar::Input::Attach(Box::new(attach)));
@@ -505,7 +522,7 @@ impl Shard {
     fn sidecar_output(&mut self, now: Now, output: sedge_sidecar::Output) {
         use sedge_sidecar::Output as Up;
         let told = match output {
-            Up::Dial { link, peer } => UpstreamOutput::Dial { link, peer },
+            Up::Dial { link, origin } => UpstreamOutput::Dial { link, origin },
             Up::Transmit(link) => UpstreamOutput::Transmit(link),
             Up::Close(link) => UpstreamOutput::Close(link),
             Up::Hold(link, held) => UpstreamOutput::Hold(link, held),

@@ -9,7 +9,9 @@ use sedge_mqtt::{
     SubAck, SubscriptionOptions, TopicFilter, TopicName, UnsubAck, Version, encode,
 };
 
-use crate::{Answer, Attach, Input, LinkId, Output, Publication, Receiver, Request, Share, Sidecar, SidecarConfig};
+use crate::{
+    Answer, Attach, Input, LinkId, Origin, Output, Publication, Receiver, Request, Share, Sidecar, SidecarConfig,
+};
 
 /// Clients, each with at most one conversation.
 const CLIENTS: usize = 4;
@@ -134,7 +136,8 @@ impl World {
         }
         *attaching = true;
         let version = if is_v5 { Version::V5 } else { Version::V311 };
-        let attach = Attach { client: client(number), version, user: None, password: None, peer: String::new() };
+        let origin = Origin { address: String::new(), certificate: None };
+        let attach = Attach { client: client(number), version, user: None, password: None, origin };
         self.input(Input::Attach(Box::new(attach)));
     }
 

@@ -9,7 +9,9 @@ use sedge_mqtt::{
     Ack, ConnAck, ConnAckProperties, Decoder, Message, MessageId, Packet, PacketId, Publish, QoS, ReadAt, ReasonCode,
     Stamp, SubAck, SubscriptionOptions, TopicFilter, TopicName, Version, encode,
 };
-use sedge_sidecar::{Attach, Input, LinkId, Output, Publication, Receiver, Request, Share, Sidecar, SidecarConfig};
+use sedge_sidecar::{
+    Attach, Input, LinkId, Origin, Output, Publication, Receiver, Request, Share, Sidecar, SidecarConfig,
+};
 
 /// One connection at the broker.
 struct Peer {
@@ -83,7 +85,8 @@ impl World {
         };
         world.sidecar.handle_timeout(world.now);
         for number in 0..clients {
-            let attach = Attach { client: client(number), version, user: None, password: None, peer: String::new() };
+            let origin = Origin { address: String::new(), certificate: None };
+            let attach = Attach { client: client(number), version, user: None, password: None, origin };
             world.input(Input::Attach(Box::new(attach)));
         }
         world

@@ -13,7 +13,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use sedge_base::{Instant, Now};
 use sedge_cluster::{Shard, ShardInput, UpstreamInput};
-use sedge_sidecar::LinkId;
+use sedge_sidecar::{LinkId, Origin};
 use slab::Slab;
 
 use super::WorkerStats;
@@ -36,7 +36,7 @@ const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct BrokerPlace {
     tls: Option<UpstreamTls>,
-    tells_addresses: bool,
+    tells_origins: bool,
     addresses: Addresses,
 }
 
@@ -57,14 +57,14 @@ enum Address {
 
 impl BrokerPlace {
     /// A broker at a Unix socket of this machine.
-    pub(crate) fn local(path: PathBuf, tells_addresses: bool) -> Self {
-        Self { tls: None, tells_addresses, addresses: Addresses::Local(path.into()) }
+    pub(crate) fn local(path: PathBuf, tells_origins: bool) -> Self {
+        Self { tls: None, tells_origins, addresses: Addresses::Local(path.into()) }
     }
 
     /// A broker at this host; a name is looked up now and then, the first time before this returns.
-    pub(crate) fn network(host: HostPort, tls: Option<UpstreamTls>, tells_addresses: bool) -> io::Result<Self> {
+    pub(crate) fn network(host: HostPort, tls: Option<UpstreamTls>, tells_origins: bool) -> io::Result<Self> {
         let found = Arc::new(Mutex::new(Vec::new()));
-        let place = Self { tls, tells_addresses, addresses: Addresses::Network(Arc::clone(&found)) };
+        let place = Self { tls, tells_origins, addresses: Addresses::Network(Arc::clone(&found)) };
         if let Some(address) = host.literal() {
             set(&found, vec![address]);
             return Ok(place);
@@ -190,7 +190,7 @@ pub(crate) struct Upstreams {
 
 struct Crowded {
     link: LinkId,
-    peer: Option<Box<str>>,
+    origin: Option<Box<Origin>>,
     until: Instant,
 }
 
@@ -242,16 +242,16 @@ impl Upstreams {
         }
     }
 
-    /// Connects to the broker on behalf of a client at `peer`.
+    /// Connects to the broker on behalf of a client.
     pub(crate) fn dial(
         &mut self,
         registry: &Registry,
         (now, shard): (Now, &mut Shard),
         link: LinkId,
-        peer: Option<&str>,
+        origin: Option<Origin>,
     ) {
         let until = now.instant + CROWDED_MAX;
-        self.try_dial(registry, (now, shard), Crowded { link, peer: peer.map(Box::from), until });
+        self.try_dial(registry, (now, shard), Crowded { link, origin: origin.map(Box::new), until });
     }
 
     /// Tries again to connect for those that have found no room; the first one without room ends the attempt.
@@ -296,9 +296,8 @@ impl Upstreams {
     }
 
     fn connect(&mut self, registry: &Registry, address: &Address, dial: &Crowded) -> io::Result<()> {
-        let header = if self.place.tells_addresses {
-            let client = dial.peer.as_ref().and_then(|peer| peer.parse().ok());
-            Bytes::from(proxy_header(client, address.network()))
+        let header = if self.place.tells_origins {
+            Bytes::from(proxy_header(dial.origin.as_deref(), address.network()))
         } else {
             Bytes::new()
         };
@@ -313,6 +312,11 @@ impl Upstreams {
         entry.insert(Link { id, stream, phase, secured, header, reading, writing });
         self.by_id.insert(id, index);
         Ok(())
+    }
+
+    /// Whether the broker is told for which client each connection is.
+    pub(crate) const fn tells_origins(&self) -> bool {
+        self.place.tells_origins
     }
 
     /// Whether something was written to the broker since the last call.

@@ -15,6 +15,9 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 use crate::config::{ClientCert, UsernameFrom};
 
+/// The longest name of a certificate that a broker is told, in bytes; X.520 allows 64 characters.
+const NAME_BYTES_MAX: usize = 256;
+
 /// Where a listener's certificates are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Files {
@@ -128,6 +131,12 @@ pub(super) fn user(certificate: &CertificateDer<'_>, from: UsernameFrom) -> Opti
     Some(name).filter(|name| !name.is_empty())
 }
 
+/// The common name of a certificate, if it is one that another program can be told.
+pub(super) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let name = user(certificate, UsernameFrom::Cn)?;
+    (name.len() <= NAME_BYTES_MAX && !name.contains(char::is_control)).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair};
@@ -144,6 +153,11 @@ mod tests {
         assert_eq!(user(&der, UsernameFrom::Cn).as_deref(), Some("sensor 7"));
         assert_eq!(user(&der, UsernameFrom::San).as_deref(), Some("sensor-7.site"));
         assert_eq!(user(&der, UsernameFrom::None), None);
+        assert_eq!(common_name(&der).as_deref(), Some("sensor 7"));
+        for name in ["a\nb".to_owned(), "x".repeat(NAME_BYTES_MAX + 1)] {
+            params.distinguished_name.push(DnType::CommonName, name);
+            assert_eq!(common_name(params.self_signed(&key).unwrap().der()), None);
+        }
         let mut nobody = CertificateParams::new(Vec::new()).unwrap();
         nobody.distinguished_name = rcgen::DistinguishedName::new();
         let der = nobody.self_signed(&key).unwrap().der().clone();

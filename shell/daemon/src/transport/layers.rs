@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use bytes::{Buf as _, Bytes, BytesMut};
 use sedge_base::Outbox;
 
+use super::certificates::common_name;
 use super::proxy::Preface;
 use super::tls::Tls;
 use super::websocket::WebSocket;
@@ -97,6 +98,11 @@ impl Layers {
     /// The certificate that the client has proven to own.
     pub(crate) fn client_certificate(&self) -> Option<&rustls::pki_types::CertificateDer<'static>> {
         self.tls.as_ref().and_then(Tls::client_certificate)
+    }
+
+    /// The common name in that certificate.
+    pub(crate) fn certificate_name(&self) -> Option<String> {
+        self.client_certificate().and_then(common_name)
     }
 
     /// Whether all handshakes below MQTT are done.

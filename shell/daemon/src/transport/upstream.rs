@@ -4,10 +4,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use proxy_header::{ProxiedAddress, ProxyHeader};
+use proxy_header::{ProxiedAddress, ProxyHeader, SslInfo, Tlv};
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use sedge_sidecar::Origin;
 
 use super::Secured;
 use super::certificates::roots;
@@ -51,17 +52,21 @@ fn system_roots() -> Result<RootCertStore, String> {
     Ok(store)
 }
 
-/// A header of version 2 for a client at this address. Without one, or where the broker has another kind of address, the node speaks for
-/// itself. A broker at a Unix socket (`None`) has no address: the header names the unspecified one.
-pub(crate) fn proxy_header(client: Option<SocketAddr>, broker: Option<SocketAddr>) -> Vec<u8> {
+/// A header of version 2 for a client. Without one, or where the broker has another kind of address, the node speaks for itself. A broker at a
+/// Unix socket (`None`) has no address: the header names the unspecified one. A certificate's common name goes along as `PP2_SUBTYPE_SSL_CN`.
+pub(crate) fn proxy_header(client: Option<&Origin>, broker: Option<SocketAddr>) -> Vec<u8> {
     let of_one_kind = client.and_then(|client| {
-        let broker = broker.unwrap_or_else(|| unspecified(client));
-        (client.is_ipv4() == broker.is_ipv4()).then_some((client, broker))
+        let address = client.address.parse::<SocketAddr>().ok()?;
+        let broker = broker.unwrap_or_else(|| unspecified(address));
+        (address.is_ipv4() == broker.is_ipv4()).then_some(ProxiedAddress::stream(address, broker))
     });
-    let header = match of_one_kind {
-        Some((client, broker)) => ProxyHeader::with_address(ProxiedAddress::stream(client, broker)),
-        None => ProxyHeader::with_local(),
-    };
+    let mut header = of_one_kind.map_or_else(ProxyHeader::with_local, ProxyHeader::with_address);
+    if let Some(name) = client.and_then(|client| client.certificate.as_deref()) {
+        // Over TLS, with a certificate in this connection and this session, which was verified.
+        let mut tls = SslInfo::new(true, true, true, 0);
+        tls.append_tlv(Tlv::SslCn(name.into()));
+        header.append_tlv(Tlv::Ssl(tls));
+    }
     let mut bytes = Vec::new();
     // Only headers longer than 64 KiB cannot be written.
     if header.encode_v2(&mut bytes).is_err() {

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use bytes::{Bytes, BytesMut};
 use mio::Token;
 use sedge_base::{ConnId, Duration, Instant, ShardId};
-use sedge_cluster::{Reception, ReceptionResult, ShardInput};
+use sedge_cluster::{Reception, ReceptionResult, ShardInput, UpstreamInput};
 
 use super::log::hint;
 use super::{SHARE_OF_TURN, Worker};
 use crate::runtime::addresses::Excess;
 use crate::runtime::clients::{Client, Greeting, Phase};
 use crate::runtime::door::{Door, Guest};
+use crate::runtime::upstream::Upstreams;
 use crate::runtime::wire::{self, Arrival, Departure};
 use crate::runtime::{AddressSeat, Handover, Letter};
 use crate::transport::{Fault, Flow, Layers, Listener, Peer, Reason, Refused, Socket};
@@ -237,6 +238,12 @@ impl Worker {
         let rate = listener.map(|listener| listener.publish_rate).unwrap_or_default();
         let inside = peer == Peer::Inside;
         self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user, rate, inside });
+        if self.upstreams.as_ref().is_some_and(Upstreams::tells_origins) {
+            let layers = self.clients.get_mut(conn).and_then(|client| client.layers.as_deref());
+            if let Some(name) = layers.and_then(Layers::certificate_name) {
+                self.shard.handle(self.now, ShardInput::Upstream(UpstreamInput::Certificate { conn, name }));
+            }
+        }
         for bytes in bytes {
             self.shard.handle(self.now, ShardInput::Received { conn, bytes });
         }

@@ -52,8 +52,8 @@ impl Worker {
         }
         let Some(upstreams) = &mut self.upstreams else { return };
         match output {
-            UpstreamOutput::Dial { link, peer } => {
-                upstreams.dial(self.poll.registry(), (self.now, &mut self.shard), link, peer.as_deref());
+            UpstreamOutput::Dial { link, origin } => {
+                upstreams.dial(self.poll.registry(), (self.now, &mut self.shard), link, origin);
             }
             UpstreamOutput::Transmit(link) => upstreams.transmit(link),
             UpstreamOutput::Close(link) => upstreams.close(link),
