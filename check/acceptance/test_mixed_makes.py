@@ -63,6 +63,9 @@ def test_each_node_is_ready_and_says_which_protocol_its_broker_has(mixed: Cluste
         upstream = mixed.status(node)["upstream"]
         assert (upstream["up"], upstream["protocol"]) == (True, "3.1.1" if make in ONLY_311 else "5.0"), (make, upstream)
         assert make in upstream["version"].lower() and any(sign.isdigit() for sign in upstream["version"]), (make, upstream)
+        # Every node says it of all others.
+        listed = mixed.api(0, "topology?node=*")["nodes"]
+        assert upstream["version"] in [one["broker"] for one in listed if one["name"] == f"node-{node + 1}"], listed
 
 
 def connected(stack: ExitStack, port: int, version: int, name: str) -> paho.Client:

@@ -524,8 +524,18 @@ def test_a_mosquitto_needs_nothing_but_its_address(binary: Path, tmp_path: Path)
         broker.start()
         node.start()
         wait_for("its make is known", lambda: "mosquitto" in str(node.upstream()["version"]), 10)
-        found = subprocess.run([str(binary), "status", "--api", f"http://{HOST}:{node.http}"], capture_output=True, text=True, timeout=20, check=True)
-        assert "mosquitto version 2" in found.stdout and str(broker.port) in found.stdout
+        client = at(node.port, "listed")
+        client.subscribe("listed/#", qos=1)
+
+        def said(command: str) -> str:
+            where = ["--api", f"http://{HOST}:{node.http}"]
+            return subprocess.run([str(binary), command, *where], capture_output=True, text=True, timeout=20, check=True).stdout
+
+        name = str(node.status()["name"])
+        assert str(broker.port) in said("status")
+        for command, of in (("status", name), ("sessions", "listed"), ("routes", "listed/#"), ("topology", name)):
+            lines = [line for line in said(command).splitlines() if of in line and "mosquitto version 2" in line]
+            assert len(lines) == 1, f"sedge {command}: {said(command)}"
     finally:
         node.stop()
         broker.stop()

@@ -400,6 +400,7 @@ fn share(
     let (boxes, polls) = make().map_err(StartError::system("make an event loop"))?;
     let shared = Shared {
         place: (identity.node.to_string(), node_name(config)),
+        make: Some(config.upstream.make.clone()).filter(|make| !make.is_empty()),
         clock,
         busy_shards: AtomicUsize::new(boxes.len()),
         boxes,

@@ -241,6 +241,18 @@ fn listening(status: &Status) -> String {
     format!("MQTT {}, other nodes {}{http}", status.addresses.mqtt.join(" "), status.addresses.cluster)
 }
 
+/// A table whose last column is the broker behind the node of each row, if any node has one.
+fn with_brokers(head: &[&str], rows: Vec<(Option<String>, Vec<String>)>) -> String {
+    let (mut head, has_any) = (head.to_vec(), rows.iter().any(|(broker, _)| broker.is_some()));
+    let full = |(broker, mut row): (Option<String>, Vec<String>)| {
+        row.extend(has_any.then(|| broker.unwrap_or_else(|| "-".to_owned())));
+        row
+    };
+    let rows: Vec<_> = rows.into_iter().map(full).collect();
+    head.extend(has_any.then_some("BROKER"));
+    table(&head, &rows)
+}
+
 /// All nodes, as each describes itself, and the link of the node that was asked to each.
 fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
     let none = || "-".to_owned();
@@ -248,7 +260,7 @@ fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
     let row = |member: &MemberSummary| {
         let said = &member.summary;
         let name = if names.of(&said.node) == said.node { said.name.clone() } else { names.of(&said.node) };
-        vec![
+        let cells = vec![
             name,
             member.address.clone(),
             format!("{}, {}", said.state, readiness(said.ready, &said.not_ready, &said.warnings)),
@@ -258,10 +270,11 @@ fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
             member.clock_ahead_ms.map_or_else(none, |millis| format!("{millis:+} ms")),
             if member.this { "this node".to_owned() } else { link_to(of(&said.node), names) },
             member.rtt_micros.map_or_else(none, millis),
-        ]
+        ];
+        (said.broker.clone(), cells)
     };
     let unknown = |name: String, state: &str, link: String, address: &str| {
-        vec![name, address.to_owned(), state.to_owned(), none(), none(), none(), none(), link, none()]
+        (None, vec![name, address.to_owned(), state.to_owned(), none(), none(), none(), none(), link, none()])
     };
     let quiet = |member: &SilentMember| {
         let link = link_to(of(&member.node), names);
@@ -276,7 +289,7 @@ fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
     let head = ["NODE", "ADDRESS", "STATE", "CLIENTS", "VERSION", "DISK LEFT", "CLOCK", "LINK", "RTT"];
     let silent_names: Vec<_> = all.silent.iter().map(|member| names.of(&member.node)).collect();
     let orphans: String = all.dead.iter().map(|dead| orphans(dead, names)).collect();
-    table(&head, &rows) + &silent(&silent_names) + &orphans
+    with_brokers(&head, rows) + &silent(&silent_names) + &orphans
 }
 
 /// Clients that a dead member had, and their filters.
@@ -300,8 +313,9 @@ fn state(link: &Link, names: &Names) -> String {
 }
 
 pub(super) fn topology(topology: &Topology, names: &Names) -> String {
-    let nodes = topology.nodes.iter().map(|node| vec![names.of(&node.node), node.address.clone()]);
-    let nodes: Vec<_> = nodes.collect();
+    let nodes = topology.nodes.iter();
+    let nodes: Vec<_> =
+        nodes.map(|node| (node.broker.clone(), vec![names.of(&node.node), node.address.clone()])).collect();
     let links: Vec<_> = topology
         .links
         .iter()
@@ -314,7 +328,7 @@ pub(super) fn topology(topology: &Topology, names: &Names) -> String {
         .collect();
     let mut parts = vec![
         format!("overlay {}", topology.overlay),
-        table(&["NODE", "ADDRESS"], &nodes),
+        with_brokers(&["NODE", "ADDRESS"], nodes),
         table(&["FROM", "TO", "LINK", "RTT", "PUBLISHED", "TAKEN", "SENT", "RECEIVED"], &links),
     ];
     parts.extend(topology.trees.iter().map(|of| tree(of, names)));
@@ -374,7 +388,7 @@ fn tree(tree: &TopologyTree, names: &Names) -> String {
 
 pub(super) fn sessions(page: &Sessions, names: &Names) -> String {
     let row = |session: &Session| {
-        vec![
+        let cells = vec![
             session.client.clone(),
             names.of(&session.node),
             session.peer.clone().unwrap_or_else(|| "-".to_owned()),
@@ -383,15 +397,17 @@ pub(super) fn sessions(page: &Sessions, names: &Names) -> String {
             session.subscriptions_total.to_string(),
             session.queued_messages.to_string(),
             session.inflight.to_string(),
-        ]
+        ];
+        (session.broker.clone(), cells)
     };
     let head = ["CLIENT", "NODE", "CONNECTED FROM", "MQTT", "EXPIRY", "SUBSCRIPTIONS", "QUEUED", "IN FLIGHT"];
     let rows: Vec<_> = page.sessions.iter().map(row).collect();
-    table(&head, &rows) + &rest(page.total, page.offset, rows.len()) + &silent(&page.silent)
+    let rest = rest(page.total, page.offset, rows.len());
+    with_brokers(&head, rows) + &rest + &silent(&page.silent)
 }
 
 pub(super) fn session(session: &Session, names: &Names) -> String {
-    let lines = [
+    let mut lines = vec![
         ("client", session.client.clone()),
         ("connected", session.peer.clone().map_or_else(|| "no".to_owned(), |peer| format!("from {peer}"))),
         ("user", session.user.clone().unwrap_or_else(|| "-".to_owned())),
@@ -402,6 +418,7 @@ pub(super) fn session(session: &Session, names: &Names) -> String {
         ("will", if session.will { "yes" } else { "no" }.to_owned()),
         ("owner", format!("{}, shard {}, epoch {}", names.of(&session.node), session.shard, session.epoch)),
     ];
+    lines.extend(session.broker.clone().map(|broker| ("broker", broker)));
     let row = |subscription: &sedge_daemon::http::model::Subscription| {
         let id = subscription.id.map_or_else(|| "-".to_owned(), |id| id.to_string());
         vec![subscription.qos.to_string(), id, subscription.filter.clone()]
@@ -453,10 +470,12 @@ pub(super) fn kicked(kicked: &Kicked, names: &Names) -> String {
 
 pub(super) fn routes(page: &Routes, names: &Names) -> String {
     let row = |route: &sedge_daemon::http::model::Route| {
-        vec![names.of(&route.node), route.client.clone().unwrap_or_else(|| "-".to_owned()), route.filter.clone()]
+        let client = route.client.clone().unwrap_or_else(|| "-".to_owned());
+        (route.broker.clone(), vec![names.of(&route.node), client, route.filter.clone()])
     };
     let rows: Vec<_> = page.routes.iter().map(row).collect();
-    table(&["NODE", "CLIENT", "FILTER"], &rows) + &rest(page.total, page.offset, rows.len()) + &silent(&page.silent)
+    let rest = rest(page.total, page.offset, rows.len());
+    with_brokers(&["NODE", "CLIENT", "FILTER"], rows) + &rest + &silent(&page.silent)
 }
 
 /// The line about the entries that a page leaves out.

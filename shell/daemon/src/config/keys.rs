@@ -455,10 +455,14 @@ const KEYS: &[Key] = &[
         put(&mut c.upstream.password_file, path(v))
     }),
     key("upstream.ca_file", "authority of the broker's certificate", |c, v| put(&mut c.upstream.ca_file, path(v))),
-    key("upstream.proxy_protocol", "whether the broker is told address and certificate name of the client: off or v2", |c, v| {
-        let words = [("off", UpstreamProxy::Off), ("v2", UpstreamProxy::V2)];
-        put(&mut c.upstream.proxy_protocol, v.choice(&words))
-    }),
+    key(
+        "upstream.proxy_protocol",
+        "whether the broker is told address and certificate name of the client: off or v2",
+        |c, v| {
+            let words = [("off", UpstreamProxy::Off), ("v2", UpstreamProxy::V2)];
+            put(&mut c.upstream.proxy_protocol, v.choice(&words))
+        },
+    ),
     key("upstream.grace", "how long clients stay connected while the broker is away", |c, v| {
         put(&mut c.upstream.grace, v.duration(Duration::ZERO, HOUR))
     }),

@@ -470,6 +470,9 @@ pub struct TopologyNode {
     pub name: Option<String>,
     /// Where it listens for other nodes.
     pub address: String,
+    /// Make and version of the broker behind it, if there is one and the node has answered.
+    #[serde(default)]
+    pub broker: Option<String>,
 }
 
 /// A link of a topology.
@@ -512,6 +515,9 @@ pub struct Route {
     pub client: Option<String>,
     /// The whole filter.
     pub filter: String,
+    /// Make and version of the broker behind that node, if there is one and the node has answered.
+    #[serde(default)]
+    pub broker: Option<String>,
 }
 
 /// Whether a node is ready for clients (`GET /health/ready`; status 503 while it is not).

@@ -3,17 +3,18 @@
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use sedge_base::NodeId;
+use sedge_base::{NodeId, ShardId};
 use sedge_cluster::{Node, RouteStatus};
 use serde::{Deserialize, Serialize};
 
-use super::ask::ask_node;
+use super::ask::ask;
 use super::desk::{ANSWER_BYTES, Inquiry, ask_member, ask_members};
 use super::error::ApiError;
 use super::handlers::{PAGE, check_limit, parameters};
 use super::model::{ErrorBody, Route, Routes};
 use super::scope::{Scope, labels, name, scope};
 use super::server::Api;
+use crate::runtime::View;
 
 /// Which lines of the routing table.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
@@ -58,7 +59,8 @@ pub(super) async fn routes(
 
 /// The table of this node.
 async fn own(api: &Api, Part { offset, limit, local }: Part) -> Result<Routes, ApiError> {
-    let ask = move |node: &Node| {
+    let ask_view = move |view: &View<'_>| {
+        let node = view.node?;
         let own = node.local_route_count();
         let mut lines = node.local_routes(offset, limit);
         let mut total = own;
@@ -66,9 +68,10 @@ async fn own(api: &Api, Part { offset, limit, local }: Part) -> Result<Routes, A
             lines.extend(node.routes(offset.saturating_sub(own), limit - lines.len()));
             total += node.status().routes;
         }
-        (lines.iter().map(|line| model(node, line)).collect(), total)
+        let broker = view.broker();
+        Some((lines.iter().map(|line| model(node, line, broker.as_ref())).collect(), total))
     };
-    let (routes, total) = ask_node(&api.shared, ask).await?;
+    let (routes, total) = ask(&api.shared, ShardId(0), ask_view).await?.ok_or(ApiError::Stopping)?;
     Ok(Routes { total, offset, limit, routes, silent: Vec::new() })
 }
 
@@ -132,8 +135,10 @@ pub(super) async fn fitted(api: &Api, part: Part) -> Result<Routes, ApiError> {
     Ok(routes)
 }
 
-fn model(node: &Node, route: &RouteStatus) -> Route {
+/// `broker`: the one behind this node.
+fn model(node: &Node, route: &RouteStatus, broker: Option<&String>) -> Route {
     Route {
+        broker: broker.filter(|_| route.node == node.status().node).cloned(),
         node: route.node.to_string(),
         name: name(node, route.node),
         client: route.client.as_ref().map(ToString::to_string),

@@ -360,6 +360,7 @@ fn model(view: &View<'_>, info: &SessionInfo) -> Session {
         protocol: protocol(info.version).to_owned(),
         node: view.place.0.clone(),
         name: view.place.1.clone(),
+        broker: view.broker(),
         shard: view.id.0,
         epoch: info.epoch,
         clean: info.clean,

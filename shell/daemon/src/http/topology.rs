@@ -4,12 +4,12 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use bytes::Bytes;
-use sedge_base::NodeId;
+use sedge_base::{NodeId, ShardId};
 use sedge_cluster::{Key, Role, SkipGraphView, Table, TreeView, VirtualNeighbour};
 use sedge_mqtt::TopicName;
 use serde::Deserialize;
 
-use super::ask::ask_node;
+use super::ask::ask;
 use super::desk::{ANSWER_BYTES, Heard, Inquiry, ask_member, ask_members, bytes};
 use super::error::ApiError;
 use super::handlers::{link_model, parameters};
@@ -19,6 +19,7 @@ use super::model::{
 };
 use super::scope::{Scope, labels, scope};
 use super::server::Api;
+use crate::runtime::View;
 
 /// Lines of each table that are shown.
 const LINES: usize = 1_000;
@@ -63,8 +64,9 @@ async fn everywhere(api: &Api, others: &[NodeId]) -> Result<Topology, ApiError> 
 /// Adds what another member knows. A link that both ends tell of is there once.
 fn add(all: &mut Topology, other: Topology) {
     for node in other.nodes {
-        if !all.nodes.iter().any(|known| known.node == node.node) {
-            all.nodes.push(node);
+        match all.nodes.iter_mut().find(|known| known.node == node.node) {
+            Some(known) => known.broker = known.broker.take().or(node.broker),
+            None => all.nodes.push(node),
         }
     }
     for link in other.links {
@@ -107,13 +109,14 @@ pub(super) async fn fitted(api: &Api) -> Result<Bytes, ApiError> {
 
 /// The topology that this node knows, with at most so many lines of each table.
 async fn own(api: &Api, lines: usize) -> Result<Topology, ApiError> {
-    let ask = move |node: &sedge_cluster::Node| (node.status(), node.topology(lines));
-    let (node, overlay) = ask_node(&api.shared, ask).await?;
+    let look = move |view: &View<'_>| view.node.map(|node| (node.status(), node.topology(lines), view.broker()));
+    let (node, overlay, broker) = ask(&api.shared, ShardId(0), look).await?.ok_or(ApiError::Stopping)?;
     let nodes = node.members.iter();
     let nodes = nodes.map(|member| TopologyNode {
         node: member.node.to_string(),
         name: member.name.clone(),
         address: member.address.to_string(),
+        broker: broker.clone().filter(|_| member.node == node.node),
     });
     let links = node.members.iter().filter_map(|member| {
         let link = member.link.as_ref()?;

@@ -143,17 +143,31 @@ pub(crate) struct NeighbourOrder {
 /// Looks at a thread's machines and sends the answer wherever it belongs.
 pub(crate) type Query = Box<dyn FnOnce(&View<'_>) + Send>;
 
+/// For a broker that does not say its make, nor does the configuration.
+pub(crate) const UNKNOWN_MAKE: &str = "of unknown make";
+
 /// State at which a question may look.
 pub(crate) struct View<'a> {
     pub(crate) id: ShardId,
     /// Id and name of the node.
     pub(crate) place: &'a (String, String),
+    /// Make of the broker behind the node as the configuration has it.
+    pub(crate) make: Option<&'a str>,
     pub(crate) shard: &'a Shard,
     /// Only on the first shard.
     pub(crate) node: Option<&'a Node>,
     pub(crate) stats: &'a WorkerStats,
     /// With a journal only.
     pub(crate) journal: Option<KeeperStats>,
+}
+
+impl View<'_> {
+    /// Make and version of the broker behind the node, if there is one.
+    pub(crate) fn broker(&self) -> Option<String> {
+        let (broker, _) = self.shard.upstream()?;
+        let known = broker.version.as_deref().or(self.make);
+        Some(known.unwrap_or(UNKNOWN_MAKE).to_owned())
+    }
 }
 
 /// A connection on its way to its shard.
@@ -174,6 +188,8 @@ pub(crate) struct Handover {
 pub(crate) struct Shared {
     /// Id and name of the node.
     pub(crate) place: (String, String),
+    /// Make of the broker behind the node as the configuration has it.
+    pub(crate) make: Option<String>,
     pub(crate) clock: Clock,
     /// One for each shard.
     pub(crate) boxes: Vec<Mailbox<Letter>>,

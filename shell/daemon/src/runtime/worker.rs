@@ -320,6 +320,7 @@ impl Worker {
                 query(&View {
                     id: self.id,
                     place: &self.shared.place,
+                    make: self.shared.make.as_deref(),
                     shard: &self.shard,
                     node,
                     stats: &self.stats,

@@ -47,6 +47,9 @@ pub struct Summary {
     pub incarnation: u64,
     /// Version of the program.
     pub version: String,
+    /// Make and version of the broker behind it or beside it, if there is one.
+    #[serde(default)]
+    pub broker: Option<String>,
     /// `discovery`, `recovery`, `normal` or `leaving`.
     pub state: String,
     /// Whether it is ready for clients.

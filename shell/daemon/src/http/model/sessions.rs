@@ -40,6 +40,9 @@ pub struct Session {
     /// Name of that node.
     #[serde(default)]
     pub name: String,
+    /// Make and version of the broker behind that node, if there is one.
+    #[serde(default)]
+    pub broker: Option<String>,
     /// Which shard it is on.
     pub shard: u16,
     /// Which ownership in the cluster it is.
