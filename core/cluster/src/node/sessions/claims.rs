@@ -268,9 +268,10 @@ impl Claims {
         }
     }
 
-    /// Whether the home was asked for this client, and has not answered.
+    /// Whether the home was asked for this client, and has not answered. No home is asked for a session that is given to this node.
     fn is_asking(&self, client: &ClientId) -> bool {
-        self.wanted.get(client).is_some_and(|wanted| matches!(wanted.phase, Phase::Asked { .. }))
+        let wanted = self.wanted.get(client);
+        wanted.is_some_and(|wanted| wanted.conn.is_some() && matches!(wanted.phase, Phase::Asked { .. }))
     }
 
     fn has_spare(&self, client: &ClientId) -> bool {
