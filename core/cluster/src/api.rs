@@ -158,7 +158,7 @@ pub enum ShardOutput {
 /// An event of a connection to the broker behind this node; see [`sedge_sidecar::Input`].
 #[derive(Debug)]
 pub enum UpstreamInput {
-    /// A client has proven to own a certificate, which the broker is told of; comes right after [`ShardInput::Opened`].
+    /// A client has proven to own a certificate, which the broker is told of; comes right before [`ShardInput::Opened`].
     Certificate {
         /// The client's connection.
         conn: ConnId,

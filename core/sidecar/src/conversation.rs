@@ -274,6 +274,11 @@ impl Conversation {
         }
     }
 
+    /// The name in the client's certificate that the broker was told: it may know the client by that name.
+    pub(crate) fn certificate(&self) -> Option<&str> {
+        self.origin.as_ref()?.certificate.as_deref()
+    }
+
     /// Whether deliveries of this publication are matched with it: where acknowledgements or properties depend on it.
     pub(crate) fn tracks(&self, message: &Message) -> bool {
         let has_more = message.properties.is_some() || message.expires_at.is_some();

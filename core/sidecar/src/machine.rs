@@ -284,6 +284,7 @@ impl Sidecar {
         if let Some(key) = existing
             && let Some(conversation) = self.conversations.get_mut(key)
             && conversation.login == login
+            && conversation.certificate() == origin.certificate.as_deref()
             && conversation.asked_for == version
         {
             if conversation.phase == Phase::Live {
@@ -496,5 +497,45 @@ impl Sidecar {
         let unanswered: usize = self.conversations.iter().map(|(_, found)| found.sent.len() + found.unsent.len()).sum();
         let open = self.open.values().filter(|open| open.answered_at.is_none()).count();
         assert_eq!(open, unanswered, "a publication that is not answered is in some conversation");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::Origin;
+
+    fn attach(sidecar: &mut Sidecar, certificate: &str) -> Vec<Output> {
+        let origin = Origin { address: "192.0.2.1:1".to_owned(), certificate: Some(certificate.to_owned()) };
+        let client = ClientId::new("a");
+        let attach = Attach { client, version: Version::V5, user: None, password: None, origin };
+        sidecar.handle(Now::default(), Input::Attach(Box::new(attach)));
+        core::iter::from_fn(|| sidecar.poll_output()).collect()
+    }
+
+    fn dialled(outputs: &[Output]) -> Option<(LinkId, Option<String>)> {
+        outputs.iter().find_map(|output| match output {
+            Output::Dial { link, origin: Some(origin) } => Some((*link, origin.certificate.clone())),
+            _ => None,
+        })
+    }
+
+    /// The broker may know a client by the name in its certificate: nobody else goes on with that client's conversation.
+    #[test]
+    fn another_certificate_gets_a_conversation_of_its_own() {
+        let config = SidecarConfig { tells_origins: true, ..SidecarConfig::default() };
+        let mut sidecar = Sidecar::new(config, Rng::new(1));
+        let outputs = attach(&mut sidecar, "sensor 7");
+        let (link, name) = dialled(&outputs).expect("a conversation begins");
+        assert_eq!(name.as_deref(), Some("sensor 7"));
+        sidecar.handle(Now::default(), Input::Opened(link));
+        sidecar.handle(Now::default(), Input::Received { link, bytes: Bytes::from_static(&[0x20, 3, 0, 0, 0]) });
+        while sidecar.poll_output().is_some() {}
+        let again = attach(&mut sidecar, "sensor 7");
+        assert!(dialled(&again).is_none() && matches!(again[..], [Output::Attached(_, Answer::Open)]), "{again:?}");
+        let other = attach(&mut sidecar, "sensor 8");
+        assert_eq!(dialled(&other).and_then(|(_, name)| name).as_deref(), Some("sensor 8"));
     }
 }

@@ -6,7 +6,8 @@ use sedge_base::printable;
 use sedge_daemon::http::model::{
     Cluster, DeadMember, Drain, Kicked, Link, Member, MemberSummary, Members, Mirror, MirrorDifference, Neighbour,
     Neighbours, Orphan, RetainedMessage, RetainedMessages, Routes, Session, Sessions, SilentMember, Sniff, Status,
-    Topology, TopologyGraph, TopologyLink, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode, UpstreamStatus,
+    Topology, TopologyGraph, TopologyLink, TopologyNode, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode,
+    UpstreamStatus,
 };
 
 use super::names::Names;
@@ -106,8 +107,7 @@ pub(super) fn silent(names: &[String]) -> String {
 
 /// The broker behind a node.
 fn broker(upstream: &UpstreamStatus) -> String {
-    let make =
-        upstream.version.as_deref().map_or_else(|| "of unknown make".to_owned(), |make| printable(make).to_string());
+    let make = printable(upstream.make());
     let state = match (upstream.up, &upstream.last_error) {
         (true, _) => format!("up for {}", duration(upstream.since_seconds)),
         (false, Some(why)) => format!("away for {}: {}", duration(upstream.since_seconds), printable(why)),
@@ -313,9 +313,8 @@ fn state(link: &Link, names: &Names) -> String {
 }
 
 pub(super) fn topology(topology: &Topology, names: &Names) -> String {
-    let nodes = topology.nodes.iter();
-    let nodes: Vec<_> =
-        nodes.map(|node| (node.broker.clone(), vec![names.of(&node.node), node.address.clone()])).collect();
+    let row = |node: &TopologyNode| (node.broker.clone(), vec![names.of(&node.node), node.address.clone()]);
+    let nodes: Vec<_> = topology.nodes.iter().map(row).collect();
     let links: Vec<_> = topology
         .links
         .iter()

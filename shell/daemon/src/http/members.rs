@@ -15,7 +15,6 @@ use super::history::totals;
 use super::model::{JournalStatus, MemberSummary, Members, SilentMember, Summary};
 use super::scope::label;
 use super::server::Api;
-use crate::runtime::UNKNOWN_MAKE;
 
 /// All members, each as it describes itself, and those that do not answer within two seconds.
 #[utoipa::path(get, path = "/api/v1/members", tag = "cluster", responses((status = 200, body = Members)))]
@@ -63,7 +62,7 @@ pub(super) async fn summary(api: &Api) -> Result<Summary, ApiError> {
         name: status.name,
         incarnation: status.incarnation,
         version: status.version,
-        broker: status.upstream.map(|broker| broker.version.unwrap_or_else(|| UNKNOWN_MAKE.to_owned())),
+        broker: status.upstream.map(|broker| broker.make().to_owned()),
         state: status.state,
         ready: status.ready,
         not_ready: status.not_ready,

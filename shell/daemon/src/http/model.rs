@@ -29,7 +29,7 @@ pub use self::scale::{Scaling, ScalingOrder};
 pub use self::sessions::{Session, Sessions, Subscription};
 pub use self::topics::{HotTopic, HotTopics, TopicLevel, TopicLine, TopicValue};
 pub use self::traces::{Trace, TraceNote, TraceNotes, Traces};
-pub use self::upstream::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
+pub use self::upstream::{Mirror, MirrorDifference, Sniff, UNKNOWN_MAKE, UpstreamStatus};
 
 /// A node as a whole (`GET /api/v1/status`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -68,8 +68,9 @@ async fn own(api: &Api, Part { offset, limit, local }: Part) -> Result<Routes, A
             lines.extend(node.routes(offset.saturating_sub(own), limit - lines.len()));
             total += node.status().routes;
         }
-        let broker = view.broker();
-        Some((lines.iter().map(|line| model(node, line, broker.as_ref())).collect(), total))
+        let (me, broker) = (node.status().node, view.broker());
+        let broker_of = |line: &RouteStatus| broker.clone().filter(|_| line.node == me);
+        Some((lines.iter().map(|line| model(node, line, broker_of(line))).collect(), total))
     };
     let (routes, total) = ask(&api.shared, ShardId(0), ask_view).await?.ok_or(ApiError::Stopping)?;
     Ok(Routes { total, offset, limit, routes, silent: Vec::new() })
@@ -135,10 +136,10 @@ pub(super) async fn fitted(api: &Api, part: Part) -> Result<Routes, ApiError> {
     Ok(routes)
 }
 
-/// `broker`: the one behind this node.
-fn model(node: &Node, route: &RouteStatus, broker: Option<&String>) -> Route {
+/// `broker`: the one behind the subscriber's node, if it is known.
+fn model(node: &Node, route: &RouteStatus, broker: Option<String>) -> Route {
     Route {
-        broker: broker.filter(|_| route.node == node.status().node).cloned(),
+        broker,
         node: route.node.to_string(),
         name: name(node, route.node),
         client: route.client.as_ref().map(ToString::to_string),

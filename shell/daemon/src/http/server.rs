@@ -43,8 +43,6 @@ pub(crate) struct Facts {
     pub(super) upstream: Option<String>,
     /// Where the broker is beside which the node stands.
     pub(super) mirrored: Option<String>,
-    /// Make and version of that broker, as configured.
-    pub(super) make: Option<String>,
     pub(super) data_dir: Option<PathBuf>,
 }
 
@@ -67,7 +65,6 @@ impl Facts {
             recovery: None,
             upstream: None,
             mirrored: None,
-            make: None,
             data_dir: None,
         }
     }
@@ -83,7 +80,6 @@ impl Facts {
             node: identity.node.to_string(),
             name: name.to_owned(),
             mirrored: (!config.upstream.serves()).then(|| config.upstream.address.clone()),
-            make: Some(config.upstream.make.clone()).filter(|make| !make.is_empty()),
             upstream: config.upstream.is_used().then(|| config.upstream.address.clone()),
             data_dir: config.node.data_dir.clone(),
             durability: match config.node.durability() {

@@ -16,7 +16,7 @@ use crate::runtime::WorkerStats;
 /// The broker behind the node, or beside it, if there is one.
 pub(super) async fn status(api: &Api) -> Result<Option<UpstreamStatus>, ApiError> {
     let found = found(api).await?;
-    Ok(found.map(|status| UpstreamStatus { version: status.version.or_else(|| api.facts.make.clone()), ..status }))
+    Ok(found.map(|status| UpstreamStatus { version: status.version.or_else(|| api.shared.make.clone()), ..status }))
 }
 
 async fn found(api: &Api) -> Result<Option<UpstreamStatus>, ApiError> {

@@ -143,9 +143,6 @@ pub(crate) struct NeighbourOrder {
 /// Looks at a thread's machines and sends the answer wherever it belongs.
 pub(crate) type Query = Box<dyn FnOnce(&View<'_>) + Send>;
 
-/// For a broker that does not say its make, nor does the configuration.
-pub(crate) const UNKNOWN_MAKE: &str = "of unknown make";
-
 /// State at which a question may look.
 pub(crate) struct View<'a> {
     pub(crate) id: ShardId,
@@ -166,7 +163,7 @@ impl View<'_> {
     pub(crate) fn broker(&self) -> Option<String> {
         let (broker, _) = self.shard.upstream()?;
         let known = broker.version.as_deref().or(self.make);
-        Some(known.unwrap_or(UNKNOWN_MAKE).to_owned())
+        Some(known.unwrap_or(crate::http::model::UNKNOWN_MAKE).to_owned())
     }
 }
 

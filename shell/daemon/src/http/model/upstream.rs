@@ -50,6 +50,16 @@ pub struct UpstreamStatus {
     pub sniff: Option<Sniff>,
 }
 
+/// For a broker that does not say its make, nor does the configuration.
+pub const UNKNOWN_MAKE: &str = "of unknown make";
+
+impl UpstreamStatus {
+    /// Its make and version, in words.
+    pub fn make(&self) -> &str {
+        self.version.as_deref().unwrap_or(UNKNOWN_MAKE)
+    }
+}
+
 /// What a node beside a broker has read off the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Sniff {

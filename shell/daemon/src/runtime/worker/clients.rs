@@ -237,13 +237,13 @@ impl Worker {
         let listener = listener.and_then(|number| self.shared.listeners.get(number));
         let rate = listener.map(|listener| listener.publish_rate).unwrap_or_default();
         let inside = peer == Peer::Inside;
-        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user, rate, inside });
         if self.upstreams.as_ref().is_some_and(Upstreams::tells_origins) {
             let layers = self.clients.get_mut(conn).and_then(|client| client.layers.as_deref());
             if let Some(name) = layers.and_then(Layers::certificate_name) {
                 self.shard.handle(self.now, ShardInput::Upstream(UpstreamInput::Certificate { conn, name }));
             }
         }
+        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user, rate, inside });
         for bytes in bytes {
             self.shard.handle(self.now, ShardInput::Received { conn, bytes });
         }
