@@ -516,9 +516,9 @@ mod tests {
     }
 
     fn dialled(outputs: &[Output]) -> Option<(LinkId, Option<String>)> {
-        outputs.iter().find_map(|output| match output {
-            Output::Dial { link, origin: Some(origin) } => Some((*link, origin.certificate.clone())),
-            _ => None,
+        outputs.iter().find_map(|output| {
+            let Output::Dial { link, origin: Some(origin) } = output else { return None };
+            Some((*link, origin.certificate.clone()))
         })
     }
 
