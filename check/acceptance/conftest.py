@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tomllib
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from apart import can_make_namespaces
 from broker import Sidecar
 from cluster import HOST, UPSTREAM, Cluster, next_makes, wait_for
 from durable import Node, knows_all
+from own_network import own_network
 
 
 # Files whose bounds of time, processor time or memory mean nothing beside other tests.
@@ -47,6 +50,16 @@ def binary(request: pytest.FixtureRequest) -> Path:
     path: Path = request.config.getoption("--binary")
     assert path.exists(), f"{path} is missing: cargo build --release --bin sedge"
     return path.resolve()
+
+
+@pytest.fixture(scope="module")
+def quiet_network() -> Iterator[None]:
+    """Runs the tests of a file where no other test makes interfaces.
+
+    Chromium drops its connections (ERR_NETWORK_CHANGED) when an interface comes or goes.
+    """
+    with own_network() if can_make_namespaces() else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,10 @@ from mqttwire import V5
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium", path=f"{os.environ['PATH']}:/usr/bin")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed; ./test installs it")
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed; ./test installs it"),
+    pytest.mark.usefixtures("quiet_network"),
+]
 CLIENT = "lamp-in-hall-7"
 SECONDS = 180
 

@@ -20,6 +20,7 @@ from durable import Node
 from mqttwire import V5
 from test_dashboard import CHROMIUM, Browser
 
+pytestmark = pytest.mark.usefixtures("quiet_network")
 TOKENS = {"view": "view-0123456789-abcdef", "operate": "operate-0123456789-abcdef", "admin": "admin-0123456789-abcdef"}
 ORDER = list(TOKENS)
 # Requests that change something; all other requests are for every role that may look.
