@@ -25,8 +25,10 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 
+from broker import Sidecar
 from client import Client
 from cluster import HOST, Cluster, free_base, get, wait_for
+from durable import Node, knows_all
 from mqttwire import V5
 
 ROOT = Path(__file__).parents[2]
@@ -420,6 +422,32 @@ def test_the_dashboard_outlives_its_nodes(binary: Path, tmp_path: Path) -> None:
             restarted.wait(10)
     finally:
         site.stop()
+
+
+def test_a_broker_behind_a_node_is_shown(binary: Path, tmp_path: Path) -> None:
+    """Make, version and state of the broker behind a node, and at which node of the cluster it is; kill -9 of the broker is an alarm."""
+    sidecar, other = Sidecar(binary, tmp_path / "sidecar"), Node(binary, tmp_path / "other", "memory")
+    sidecar.seeds, other.seeds = [f"{HOST}:{other.cluster}"], [f"{HOST}:{sidecar.cluster}"]
+    try:
+        sidecar.broker.start()
+        for node in (sidecar, other):
+            node.start()
+        wait_for("they know each other", lambda: knows_all(sidecar, 2) and knows_all(other, 2), 30)
+        wait_for("its make is known", lambda: sidecar.upstream()["version"], 10)
+        with contextlib.closing(Client(HOST, sidecar.port, V5, timeout=10)) as lamp:
+            lamp.connect(CLIENT)
+            browser = Browser("broker", f"http://{HOST}:{sidecar.http}", ws=0, client=CLIENT, version=sidecar.upstream()["version"])
+            browser.until("up")
+            sidecar.broker.kill()
+            browser.go_on()
+            browser.until("away")
+            sidecar.broker.start()
+            browser.go_on()
+            browser.finish()
+    finally:
+        for node in (sidecar, other):
+            node.stop()
+        sidecar.broker.stop()
 
 
 def test_other_machines_need_a_token(binary: Path, tmp_path: Path) -> None:

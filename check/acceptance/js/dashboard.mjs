@@ -158,6 +158,32 @@ const scenarios = {
     return { bytes, encodings: [...new Set(encodings)], requests: 1 + early.length, early, painted }
   },
 
+  /** A node before a broker: make, version and state of it, those behind other nodes, and that of a client's node. */
+  async broker(browser) {
+    const { page, seen } = await open(browser)
+    await goTo(page, 'overview')
+    const broker = page.getByRole('region', { name: 'The broker behind this node' })
+    await broker.getByText(settings.version).waitFor()
+    await broker.getByText('up', { exact: true }).waitFor()
+    const nodes = page.getByRole('region', { name: 'Nodes, table' })
+    await nodes.getByRole('columnheader', { name: 'Broker' }).waitFor()
+    // One node has a broker behind it, the other serves by itself.
+    check((await nodes.getByRole('cell', { name: settings.version }).count()) === 1, 'one node has that broker')
+    await accessible(page, 'overview with a broker')
+    await goTo(page, 'clients')
+    await page.getByRole('button', { name: settings.client, exact: true }).click()
+    await page.getByRole('definition').filter({ hasText: settings.version }).waitFor()
+    await goTo(page, 'overview')
+    await broker.getByText('up', { exact: true }).waitFor()
+    await tell('up')
+    await broker.getByText('away', { exact: true }).waitFor()
+    await page.getByRole('status').getByText('Not ready for clients: the broker behind the node').waitFor()
+    await tell('away')
+    await broker.getByText('up', { exact: true }).waitFor()
+    clean(seen)
+    return {}
+  },
+
   /** As many sessions as a site has at most: each page, order and search comes at once, also on a phone and after the death of a node. */
   async many(browser) {
     const { page, seen } = await open(browser)

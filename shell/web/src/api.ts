@@ -53,11 +53,34 @@ export interface Status {
   durability: string
   journal: { bytes: number; segments: number; full: boolean } | null
   resident_bytes: number
+  upstream: Upstream | null
 }
+/** The broker behind or beside a node. */
+export interface Upstream {
+  address: string
+  mode: string
+  up: boolean
+  since_seconds: number
+  version: string | null
+  protocol: string
+  last_error: string | null
+  conversations: number
+  unacknowledged: number
+  expected: number
+  published: number
+  refused: number
+  dropped: number
+  delivered: number
+  covered: number
+}
+/** Each member as it describes itself. */
+export interface Members { members: { node: string; name: string; broker: string | null }[] }
 export interface Session {
   client: string
   /** Name of its node. */
   name?: string
+  /** Make and version of the broker behind that node. */
+  broker?: string | null
   connected: boolean
   peer: string | null
   user: string | null

@@ -48,6 +48,7 @@ function Details({ session, ask }: { session: Session; ask: (change: Change) => 
     ['User', session.user ?? '–'],
     ['Protocol', `MQTT ${session.protocol}`],
     ['Node', session.name ?? '–'],
+    ...(session.broker ? [['Broker', session.broker] as [string, string]] : []),
     ['Shard', String(session.shard)],
     ['Keep alive', session.keep_alive_seconds === 0 ? 'none' : seconds(session.keep_alive_seconds)],
     ['Session outlives its connection', session.clean ? 'no' : seconds(session.expiry_seconds)],

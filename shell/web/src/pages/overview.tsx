@@ -1,7 +1,8 @@
 // The node and its cluster at a glance.
 import { useState } from 'preact/hooks'
 import { alarms } from '../alarms'
-import type { BridgeList, Cluster, History, Member, Status } from '../api'
+import type { BridgeList, Cluster, History, Member, Members, Status } from '../api'
+import { Broker } from '../broker'
 import { Chart } from '../chart'
 import { bytes, count, micros, seconds, short, time } from '../format'
 import { Graph, type GraphLink, type GraphNode } from '../graph'
@@ -115,6 +116,7 @@ export function Overview() {
   const status = usePoll<Status>('/api/v1/status', 2000)
   const cluster = usePoll<Cluster>('/api/v1/cluster', 2000)
   const bridges = usePoll<BridgeList>(live.state === 'open' ? '/api/v1/bridges?node=*' : null, 10_000)
+  const members = usePoll<Members>(live.state === 'open' ? '/api/v1/members' : null, 10_000)
   const [change, setChange] = useState<Change>()
   const now = status.data
   if (!now) return status.error ? <Problem text={status.error} /> : <p class="quiet">Asking the node …</p>
@@ -122,6 +124,8 @@ export function Overview() {
   const found = alarms(now, cluster.data, rate((totals) => totals.dropped), bridges.data?.bridges)
   const [into, out, cpu] = [rate((totals) => totals.publishes_in), rate((totals) => totals.publishes_out), rate((totals) => totals.cpu_millis)]
   const drawing = picture(now, cluster)
+  const brokers = new Map(members.data?.members.map((member) => [member.node, member.broker]))
+  const hasBrokers = [...brokers.values()].some(Boolean)
   const draining = now.drain.state !== 'off'
   const drain: Change = draining
     ? { title: 'Serve on', what: 'The node takes clients again. What has moved stays where it is.', words: ['drain', '--cancel'], method: 'DELETE', path: '/api/v1/drain', done: 'The node serves on.' }
@@ -173,10 +177,11 @@ export function Overview() {
           <Tile name="Journal" value={now.journal ? bytes(now.journal.bytes) : 'none'} hint={now.durability} />
         </dl>
       </section>
+      {now.upstream && <Broker upstream={now.upstream} />}
       <section aria-labelledby="cluster">
         <h2 id="cluster">Nodes and links</h2>
         <Graph name={`${now.members} nodes, ${now.links} links of this node; the table below says the same`} nodes={drawing.nodes} links={drawing.links} />
-        <Table name="Nodes" head={['Node', 'Address', 'Link', 'Round trip', 'Load', 'Unacknowledged', 'Publications out', 'in'].map((name, index) => <th scope="col" class={index > 2 ? 'number' : ''} key={name}>{name}</th>)}>
+        <Table name="Nodes" head={['Node', 'Address', 'Link', 'Round trip', 'Load', 'Unacknowledged', 'Publications out', 'in', ...(hasBrokers ? ['Broker'] : [])].map((name, index) => <th scope="col" class={index > 2 && name !== 'Broker' ? 'number' : ''} key={name}>{name}</th>)}>
           {cluster.data?.members.map((member) => {
             const speed = load(member, cluster)
             return (
@@ -191,6 +196,7 @@ export function Overview() {
                 <td class="number">{member.link ? count(member.link.unacknowledged) : '–'}</td>
                 <td class="number">{member.link ? count(member.link.publications_sent) : '–'}</td>
                 <td class="number">{member.link ? count(member.link.publications_received) : '–'}</td>
+                {hasBrokers && <td>{brokers.get(member.node) ?? '–'}</td>}
               </tr>
             )
           })}
