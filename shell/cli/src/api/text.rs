@@ -203,7 +203,8 @@ pub(super) fn neighbours(neighbours: &Neighbours, names: &Names) -> String {
             number(|link| link.publications_received),
         ]
     };
-    let rows: Vec<Vec<String>> = neighbours.neighbours.iter().map(line).collect();
+    let mut rows: Vec<Vec<String>> = neighbours.neighbours.iter().map(line).collect();
+    rows.sort();
     format!("{head}\n\n{}", table(&["NODE", "ADDRESS", "CHOSEN", "LINK", "SENT", "RECEIVED"], &rows))
 }
 
@@ -315,7 +316,7 @@ fn state(link: &Link, names: &Names) -> String {
 pub(super) fn topology(topology: &Topology, names: &Names) -> String {
     let row = |node: &TopologyNode| (node.broker.clone(), vec![names.of(&node.node), node.address.clone()]);
     let nodes: Vec<_> = topology.nodes.iter().map(row).collect();
-    let links: Vec<_> = topology
+    let mut links: Vec<Vec<_>> = topology
         .links
         .iter()
         .map(|TopologyLink { from, to, link }| {
@@ -325,6 +326,7 @@ pub(super) fn topology(topology: &Topology, names: &Names) -> String {
             line.into_iter().chain(load).collect()
         })
         .collect();
+    links.sort();
     let mut parts = vec![
         format!("overlay {}", topology.overlay),
         with_brokers(&["NODE", "ADDRESS"], nodes),
