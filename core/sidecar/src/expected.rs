@@ -54,7 +54,8 @@ struct Entry {
     number: u64,
     /// Time at which the entry ends, with a number: no two entries end at the same place.
     place: Place,
-    /// The broker had not answered the publication when this was to end.
+    /// The broker had not answered the publication when this was to end. An ignored entry gets more time once in any case: the broker's answer
+    /// may come just when the entry ends, and the delivery after that.
     was_open: bool,
     /// The QoS of the delivery, if the broker grants the requested QoS.
     qos: QoS,
@@ -67,6 +68,13 @@ struct Entry {
 }
 
 impl Entry {
+    /// The session gets the copy here: a delivery that still comes is ignored.
+    fn cover(&mut self) -> Option<Arc<Message>> {
+        let message = self.message.take()?;
+        self.was_open = true;
+        Some(message)
+    }
+
     /// Whether a delivery with this QoS may be this one.
     fn may_be(&self, qos: QoS) -> bool {
         self.overlaps || (self.qos > QoS::AtMostOnce) == (qos > QoS::AtMostOnce)
@@ -164,7 +172,6 @@ impl Expected {
         self.last += 1;
         let place = (until, self.last);
         self.order.insert(place, print);
-        // An ignored entry gets more time once in any case: the broker's answer may come just when the entry ends, and the delivery after that.
         let was_open = message.is_none();
         let (spare, overlaps) = (matches.saturating_sub(1), matches > 1);
         let entry = Entry { number, place, was_open, qos, message, spare, overlaps };
@@ -269,7 +276,7 @@ impl Expected {
         };
         let place = self.order.iter().find(|(place, print)| is_due(place, print)).map(|(&place, _)| place)?;
         let entry = self.get_mut(place)?;
-        let (number, message) = (entry.number, entry.message.take()?);
+        let (number, message) = (entry.number, entry.cover()?);
         self.due -= 1;
         self.bytes -= weight(&message);
         self.move_to(place, until);
@@ -281,7 +288,7 @@ impl Expected {
     pub(crate) fn take(&mut self, until: Instant) -> Vec<(u64, Arc<Message>)> {
         let (mut due, mut places) = (Vec::new(), Vec::new());
         for entry in self.slots.values_mut().flat_map(|slot| &mut slot.entries) {
-            if let Some(message) = entry.message.take() {
+            if let Some(message) = entry.cover() {
                 due.push((entry.number, message));
                 places.push(entry.place);
             }
@@ -350,6 +357,23 @@ mod tests {
             "the broker had it when the connection ended"
         );
         assert_eq!(expected.arrived(8, QoS::AtLeastOnce), Found::Foreign);
+    }
+
+    /// IL-01: the broker hangs, answers just when the entries of covered publications end, and delivers them after that.
+    #[test]
+    fn what_is_covered_is_recognised_after_a_late_answer() {
+        let mut expected = Expected::default();
+        for (number, print) in [(1, 7), (2, 8)] {
+            expected.expect(UNTIL, print, number, (message("t", "x"), QoS::AtLeastOnce), 1);
+        }
+        let (end, later) = (Instant::from_nanos(2_000), Instant::from_nanos(3_000));
+        assert!(expected.cover_oldest(end).is_some());
+        assert_eq!(expected.take(end).len(), 1);
+        assert_eq!(expected.pop_overdue(end, later, |_| false), None);
+        assert_eq!(expected.arrived(7, QoS::AtLeastOnce), Found::Repeated);
+        assert_eq!(expected.entries(), 1);
+        assert_eq!(expected.pop_overdue(later, later, |_| false), None);
+        assert_eq!((expected.entries(), expected.next()), (0, None), "it has had more time once");
     }
 
     #[test]
