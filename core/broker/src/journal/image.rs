@@ -19,7 +19,7 @@ pub struct RestoredSession {
     pub state: SessionState,
     /// Whether its client was connected.
     pub was_connected: bool,
-    /// QoS 2 publications of its client that were on their way to their receivers.
+    /// QoS 2 publications of its client that were on their way to their receivers, in the order in which they were made.
     pub transits: Vec<(PacketId, Arc<Message>)>,
 }
 
@@ -42,6 +42,11 @@ impl RestoredSession {
         self.transits.clear();
         shares
     }
+}
+
+/// Puts publications of one client in the order in which they were made: the client may use any free packet identifiers (MQTT 5.0 section 4.6).
+pub(super) fn in_order(transits: &mut [(PacketId, Arc<Message>)]) {
+    transits.sort_by_key(|(_, message)| message.id);
 }
 
 #[derive(Debug)]
@@ -287,6 +292,7 @@ impl Held {
                 (answer, _) => inbound.push(InboundState { packet_id, answer }),
             }
         }
+        in_order(&mut transits);
         let state = SessionState {
             client: self.client,
             epoch: facts.epoch,

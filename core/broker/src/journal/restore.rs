@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sedge_base::Now;
 use sedge_mqtt::{Message, PacketId, QoS, ReasonCode};
 
+use super::image::in_order;
 use super::{Record, RestoredSession, SessionNumber};
 use crate::api::TicketKind;
 use crate::session::{Session, SessionKey};
@@ -54,6 +55,7 @@ impl Broker {
             transits.extend(message.filter(|_| on_its_way).map(|message| (exact.packet_id, message)));
             !on_its_way && !exact.answer.is_some_and(ReasonCode::is_error)
         });
+        in_order(&mut transits);
         state.queue.retain(|queued| queued.qos > QoS::AtMostOnce);
         if !session.is_kept {
             state.subscriptions.clear();

@@ -189,6 +189,22 @@ fn a_publication_on_its_way_goes_on_after_a_restart() {
     assert_eq!(bench.routed.len(), 2);
 }
 
+/// FT-22: a client may use any free packet identifier; its publications go on in the order in which it made them (MQTT 5.0 section 4.6).
+#[test]
+fn publications_on_their_way_go_on_in_their_order_after_a_restart() {
+    let (mut bench, mut log) = kept_bench();
+    let conn = bench.connect(persistent(V5, "p"));
+    bench.slow = true;
+    for packet_id in [2, 1, 3] {
+        bench.send(conn, &publish("t", "x", Q2, packet_id));
+    }
+    let ids: Vec<_> = bench.routed.iter().map(|(message, ..)| message.id).collect();
+    log.turn(&mut bench);
+    log.restart(&mut bench, 1);
+    let again: Vec<_> = bench.routed[3..].iter().map(|(message, ..)| message.id).collect();
+    assert_eq!(again, ids);
+}
+
 /// MQ-13: a merge is written behind what had come before, though it was published earlier.
 #[test]
 fn what_was_merged_is_in_its_place_after_a_restart() {
