@@ -278,10 +278,15 @@ impl Links {
     }
 
     /// Acknowledges what has come since the last call. To be called by the owner at the end of each turn of its loop, when it
-    /// has taken all outputs and before it writes outboxes, so that one acknowledgement covers the whole turn.
+    /// has taken all outputs and before it writes outboxes, so that one acknowledgement covers the whole turn. Frames of a neighbour are not
+    /// acknowledged as long as the owner has not taken all of them: it has not said yet how far they may be (FT-17).
     pub fn flush(&mut self, _now: Instant) {
         self.flush_carried();
         for node in core::mem::take(&mut self.unanswered) {
+            if self.outputs.iter().any(|output| matches!(output, Output::Frame { from, .. } if *from == node)) {
+                self.unanswered.push(node);
+                continue;
+            }
             let Some(peer) = self.peers.get_mut(&node) else { continue };
             peer.unanswered = false;
             let Some(link) = peer.link else { continue };
@@ -356,7 +361,7 @@ impl Links {
         self.peers.clear();
     }
 
-    /// Runs what is due; early or repeated calls do nothing.
+    /// Runs what is due; early or repeated calls do nothing. Acknowledges nothing: see [`Links::flush`].
     pub fn handle_timeout(&mut self, now: Instant) {
         let next = self.timers.next();
         while let Some(timer) = self.timers.pop_due(now) {
@@ -373,7 +378,6 @@ impl Links {
                 }
             }
         }
-        self.flush(now);
     }
 
     /// When [`Links::handle_timeout`] is next wanted.

@@ -28,6 +28,25 @@ fn frames_arrive_in_order_and_are_acknowledged() {
     assert_eq!((counters.frames_received, counters.publications_received), (300, 200));
 }
 
+/// FT-17: the owner says how far frames may be acknowledged when it has taken them.
+#[test]
+fn what_the_owner_has_not_taken_is_not_acknowledged() {
+    let mut world = World::pair(1);
+    world.run(100);
+    let counts = |world: &World| {
+        let counters = world.nodes[1].links.counters();
+        (counters.frames_received, counters.acks_sent)
+    };
+    let (frames, acks) = counts(&world);
+    world.send(0, 1, 1);
+    world.only_read();
+    let now = world.now;
+    world.nodes[1].links.flush(now);
+    assert_eq!(counts(&world), (frames + 1, acks));
+    world.run(100);
+    assert_eq!(world.acks(0), [1]);
+}
+
 /// FT-18
 #[test]
 fn a_batch_takes_one_acknowledgement() {
