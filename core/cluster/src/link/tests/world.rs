@@ -295,7 +295,9 @@ impl World {
 
     /// Everything on its way arrives and is read, timers run, and no owner takes any output.
     pub(super) fn only_read(&mut self) {
-        (0..self.nodes.len()).for_each(|index| drop(self.drain(index)));
+        for index in 0..self.nodes.len() {
+            self.drain(index);
+        }
         self.now = self.now + Duration::from_secs(1);
         while self.deliver() {}
         for node in &mut self.nodes {
