@@ -26,6 +26,8 @@ pub(crate) struct Host {
     pub(crate) stops: bool,
     /// Until when it does nothing.
     pub(crate) still_until: Instant,
+    /// Whether outputs of the node wait for the end of a turn.
+    pub(crate) turn_open: bool,
     /// For each shard whether it read nothing from clients when it was looked at last.
     pub(crate) reads_nothing: Vec<bool>,
     pub(crate) id: NodeId,
@@ -101,6 +103,7 @@ impl Host {
             up: true,
             stops: false,
             still_until: Instant::ZERO,
+            turn_open: false,
             reads_nothing: vec![false; usize::from(options.shards)],
             id,
             node,

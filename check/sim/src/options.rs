@@ -95,6 +95,9 @@ pub struct Options {
     pub disks: bool,
     /// Longest time until the medium has what was written; zero: it has that at once.
     pub sync_delay: Duration,
+    /// Longest turn of a node's loop: how long the outputs of what the node was told may wait while it is told more and its timers run.
+    /// Zero: they are taken at once.
+    pub turn: Duration,
     /// Messages that may wait for one session.
     pub queue_limit: usize,
     /// Connections with each neighbour.
@@ -171,6 +174,7 @@ impl Options {
             drift: Duration::ZERO,
             disks: false,
             sync_delay: Duration::ZERO,
+            turn: Duration::from_micros(*Rng::new(seed).split(18).pick(&[0, 100, 5_000]).unwrap_or(&0)),
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             connections: 1,
             sabotage: Sabotage::None,

@@ -249,7 +249,8 @@ impl Oracle {
     }
 
     /// A node dies while no other one has all that it has. Whatever its clients have published there and not had acknowledged, and nobody else has
-    /// noted, may have been delivered, and is new at the node where the client repeats it.
+    /// noted, may have been delivered, and is new at the node where the client repeats it. A message that its clients have acknowledged there is on
+    /// its way in the copy, which sends it again with DUP.
     pub(crate) fn dies_alone(&mut self, now: Instant) {
         self.uncopied_deaths.push(now);
     }
@@ -257,7 +258,7 @@ impl Oracle {
     fn excuse(&self, client: usize, delivery: &Delivery) -> Option<Excuse> {
         let publication = &self.publications[delivery.publication];
         let mut between = self.uncopied_deaths.iter().filter(|at| publication.sent <= **at && **at <= delivery.at);
-        if publication.repeated && between.next().is_some() {
+        if (publication.repeated || delivery.dup) && between.next().is_some() {
             return Some(Excuse::Uncopied);
         }
         if !self.has_partitions {

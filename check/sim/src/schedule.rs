@@ -25,6 +25,8 @@ pub(crate) enum Event {
     ToNode { host: usize, life: u64, from: ShardId, mail: ToNode },
     /// A machine wanted to be woken.
     Timer { host: usize, life: u64, actor: Actor },
+    /// The turn of a node's loop ends.
+    TurnEnds { host: usize, life: u64 },
     /// A datagram reaches a host.
     Datagram { from: usize, to: usize, bytes: Bytes },
     /// A dial ends.

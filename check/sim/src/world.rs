@@ -50,6 +50,7 @@ pub(crate) struct World {
     fault_rng: Rng,
     drain_rng: Rng,
     disk_rng: Rng,
+    turn_rng: Rng,
     /// For each host by how many milliseconds its wall clock is ahead, and how fast it is, in ten-thousandths.
     drifts: Vec<(u64, u64)>,
     /// For each host by how many milliseconds its time was corrected since; kept over restarts.
@@ -126,6 +127,7 @@ impl World {
             fault_rng: rng.split(5),
             drain_rng: rng.split(6),
             disk_rng: Rng::new(options.seed).split(16),
+            turn_rng: Rng::new(options.seed).split(19),
             formed: false,
             excused: Excused::default(),
             options,
@@ -252,6 +254,7 @@ impl World {
             Event::ToShard { host, life, shard, mail } => self.mail_to_shard(host, life, shard, mail),
             Event::ToNode { host, life, from, mail } => self.mail_to_node(host, life, from, mail),
             Event::Timer { host, life, actor } => self.timer(host, life, actor),
+            Event::TurnEnds { host, life } => self.turn_ends(host, life),
             Event::Datagram { from, to, bytes } => self.datagram(from, to, bytes),
             Event::Dialled { host, life, link, to } => self.dialled(host, life, link, to),
             Event::Arrive { wire, side, bytes } => self.arrive(wire, side, bytes),
@@ -284,6 +287,7 @@ impl World {
             Event::ToShard { host, .. }
             | Event::ToNode { host, .. }
             | Event::Timer { host, .. }
+            | Event::TurnEnds { host, .. }
             | Event::Mark { host, .. }
             | Event::Synced { host, .. } => at(host),
             Event::Datagram { to, .. } => at(to),

@@ -48,7 +48,9 @@ impl World {
         match actor {
             Actor::Node => {
                 self.hosts[host].node.handle_timeout(now);
-                self.drain_node(host);
+                if !self.hosts[host].turn_open {
+                    self.drain_node(host);
+                }
             }
             Actor::Shard(shard) => {
                 self.hosts[host].shard(shard).handle_timeout(now);
@@ -97,7 +99,28 @@ impl World {
     pub(super) fn node_input(&mut self, host: usize, input: NodeInput) {
         let now = self.clocks(host);
         self.hosts[host].node.handle(now, input);
-        self.drain_node(host);
+        if self.hosts[host].turn_open {
+            return;
+        }
+        if self.options.turn > Duration::ZERO && self.turn_rng.chance(1, 4) {
+            self.begin_turn(host);
+        } else {
+            self.drain_node(host);
+        }
+    }
+
+    /// The daemon tells a node of more, and runs its timers, before it takes outputs.
+    fn begin_turn(&mut self, host: usize) {
+        self.hosts[host].turn_open = true;
+        let life = self.hosts[host].life;
+        let when = self.now + delay(&mut self.turn_rng, self.options.turn);
+        self.schedule.at(when, Event::TurnEnds { host, life });
+    }
+
+    pub(super) fn turn_ends(&mut self, host: usize, life: u64) {
+        if self.alive(host, life) && self.hosts[host].turn_open {
+            self.drain_node(host);
+        }
     }
 
     pub(super) fn shard_input(&mut self, host: usize, shard: ShardId, input: ShardInput) {
@@ -107,6 +130,7 @@ impl World {
     }
 
     pub(super) fn drain_node(&mut self, host: usize) {
+        self.hosts[host].turn_open = false;
         while let Some(output) = self.hosts[host].node.poll_output() {
             let life = self.hosts[host].life;
             match output {

@@ -184,6 +184,12 @@ impl World {
         if found.ends[side].host().is_some_and(|host| self.stands_still(host)) {
             return;
         }
+        if let End::Link { host, .. } = found.ends[side]
+            && self.hosts[host].turn_open
+        {
+            // Links are written at the end of a turn.
+            self.drain_node(host);
+        }
         self.pump(wire, side, WINDOW_BYTES);
         let Some(found) = self.network.wires.get(&wire) else { return };
         match found.ends[side] {

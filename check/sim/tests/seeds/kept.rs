@@ -26,7 +26,7 @@ const KEPT: &[(Draw, &[u64])] = &[
     ),
     (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75, 169, 882, 923]),
     (Options::hasty_restart, &[6, 13, 20, 37, 50, 59]),
-    (Options::journal_restart, &[3, 54, 87, 204, 254, 693, 695]),
+    (Options::journal_restart, &[3, 54, 87, 204, 254, 378, 693, 695]),
     (
         Options::slow_disk,
         &[
@@ -45,7 +45,7 @@ const KEPT: &[(Draw, &[u64])] = &[
             559, 576, 580, 583, 585, 670,
         ],
     ),
-    (Options::sharing, &[5, 10, 15, 37, 55, 60, 123, 150]),
+    (Options::sharing, &[5, 9, 10, 15, 37, 55, 60, 123, 150]),
 ];
 
 /// Seeds that found one over other overlays.

@@ -3,7 +3,7 @@
 use sedge_sim::{Options, Sabotage, Tracing, run};
 
 /// Seeds that may find a bug.
-const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
 /// The first seed of [`Options::far`] that finds an acknowledgement ahead of the copies; the others after it are tried when it no longer does.
 const AHEAD: u64 = 70;
 
