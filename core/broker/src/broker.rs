@@ -32,6 +32,7 @@ use crate::subscription::Granted;
 use crate::throttle::Throttle;
 use crate::trace::Tracer;
 use crate::watched::WatchedTopics;
+use crate::withdrawn::Withdrawn;
 use crate::{BrokerConfig, Counters, Input, Output, Policy, PublishRate, SessionBrief, SessionInfo};
 
 /// Most addresses in one server reference.
@@ -106,6 +107,7 @@ pub struct Broker {
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     pub(crate) merged: Merged,
+    pub(crate) withdrawn: Withdrawn,
     /// By connection, one packet each that waits for another owner's session, which may tell what it is about.
     pub(crate) parked: BTreeMap<ConnKey, Packet>,
     /// Whether no packets of clients are taken: see [`Broker::stand_still`].
@@ -174,6 +176,7 @@ impl Broker {
             counters: Counters::default(),
             scratch: Scratch::default(),
             merged: Merged::default(),
+            withdrawn: Withdrawn::default(),
             parked: BTreeMap::new(),
             stands_still: false,
             released: BTreeSet::new(),

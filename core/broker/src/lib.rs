@@ -58,6 +58,7 @@ mod urgent;
 mod verdicts;
 mod watched;
 mod will;
+mod withdrawn;
 
 pub use access::{Admission, INSIDE_PREFIXES, Identity, Policy};
 pub use api::{

@@ -167,13 +167,15 @@ impl Broker {
         plain.map(|outgoing| Arc::clone(&outgoing.message))
     }
 
-    /// The client has made these subscriptions at another owner of its session. Those that are new (`is_new`) are in force here, too. Subscriptions
-    /// made at both owners keep the options they have here, with the higher QoS of the two: nobody knows which one the client asked for last, and
-    /// this way nothing is lost. Returns the changes of interest for the cluster.
+    /// The client has made these subscriptions at another owner of its session. Those that are new (`is_new`), and that the client has not ended
+    /// here under the epoch `next` or a later one, are in force here, too. Subscriptions made at both owners keep the options they have here, with
+    /// the higher QoS of the two: nobody knows which one the client asked for last, and this way nothing is lost. Returns the changes of interest
+    /// for the cluster.
     pub fn resubscribe(
         &mut self,
         now: Now,
         client: &ClientId,
+        next: u64,
         subscribed: Vec<SubscriptionState>,
         is_new: impl Fn(&TopicFilter) -> bool,
     ) -> Vec<InterestChange> {
@@ -187,7 +189,10 @@ impl Broker {
                     let options = SubscriptionOptions { qos: options.qos, ..known.options };
                     self.subscribe(key, Subscription { options, ..known.clone() });
                 }
-            } else if is_new(&filter) && session.subscriptions.len() < self.config.max_subscriptions {
+            } else if is_new(&filter)
+                && !self.withdrawn.has_since(key, &filter, next)
+                && session.subscriptions.len() < self.config.max_subscriptions
+            {
                 let op = InterestOp::Add { retained: false, online: session.connection.is_some() };
                 changes.push(InterestChange { filter: filter.clone(), op });
                 self.subscribe(key, Subscription { filter, options, id: id.unwrap_or(0), checked: false });
@@ -238,6 +243,7 @@ impl Broker {
     /// The session is gone: nothing that is known of it is true of the next one with its key.
     pub(crate) fn forget_merged(&mut self, key: SessionKey) {
         self.merged.forget_session(key);
+        self.withdrawn.forget_session(key);
         self.forget_released(key);
     }
 

@@ -112,6 +112,9 @@ impl Broker {
             };
             if let Some(session) = self.sessions.get_mut(session_key) {
                 session.queue.forget_backlog(&gone.filter, &mut self.counters);
+                if session.expiry_secs > 0 {
+                    self.withdrawn.note(session_key, &gone.filter, session.epoch);
+                }
             }
             self.withdraw(session_key, &gone);
             self.note_unsubscribed(session_key, &gone.filter);
@@ -291,6 +294,7 @@ impl Broker {
             self.subscriptions.insert(&subscription.filter, key, granted);
         }
         let filter = subscription.filter.clone();
+        self.withdrawn.forget(key, &filter);
         let is_new = session.subscriptions.insert(subscription);
         self.counters.subscriptions += u64::from(is_new);
         self.counters.subscription_bytes += if is_new { weight(&filter) as u64 } else { 0 };

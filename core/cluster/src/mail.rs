@@ -181,6 +181,8 @@ pub enum SessionStep {
         client: ClientId,
         /// The other owner.
         from: NodeId,
+        /// Under which epoch the client can have left that owner at the earliest.
+        next: u64,
         /// All its subscriptions there.
         subscriptions: Vec<SubscriptionState>,
     },

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId};
-use sedge_broker::Input;
-use sedge_mqtt::{Ack, Message, Packet, Publish, ReasonCode, TopicName};
+use sedge_broker::{Input, SubscriptionState};
+use sedge_mqtt::{Ack, Message, Packet, Publish, ReasonCode, SubscriptionOptions, TopicFilter, TopicName};
 
 use crate::harness::*;
 
@@ -303,4 +303,22 @@ fn what_was_merged_into_a_session_that_has_ended_is_new_to_the_next_one() {
         assert_eq!(bench.payloads(conn), ["1"], "{client}");
         bench.leave(conn, ReasonCode::Success);
     }
+}
+
+/// MQ-11, FT-31: the other owner still has a subscription that the client has ended here.
+#[test]
+fn a_subscription_that_the_client_has_ended_since_it_left_the_other_owner_stays_ended() {
+    let mut bench = Bench::new();
+    let conn = bench.connect(persistent(V5, "c"));
+    bench.subscribe(conn, "t/#", Q2);
+    bench.unsubscribe(conn, "t/#");
+    let epoch = bench.broker.sessions().next().unwrap().epoch;
+    let brings = |bench: &mut Bench, next: u64| {
+        let options = SubscriptionOptions { qos: Q2, ..SubscriptionOptions::default() };
+        let theirs = SubscriptionState { filter: TopicFilter::new("t/#").unwrap(), options, id: None };
+        bench.broker.resubscribe(bench.now, &ClientId::new("c"), next, vec![theirs], |_| true).len()
+    };
+    assert_eq!(brings(&mut bench, epoch), 0);
+    assert_eq!(brings(&mut bench, epoch + 1), 1, "the client may have made it there since");
+    assert_eq!(brings(&mut bench, epoch + 1), 0, "it is in force");
 }

@@ -267,13 +267,13 @@ impl Shard {
     }
 
     /// Subscriptions that the client has made at another owner of its session, `from`, since one of the two succeeded the other are in force here,
-    /// too. Subscriptions withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one, or each has begun
-    /// its own, all subscriptions count.
+    /// too. A subscription that the client has ended here stays ended if the client had left that owner before (`next`); one that it has ended
+    /// there may hold again. Where both succeeded a third one, or each has begun its own, all subscriptions count.
     pub(super) fn resubscribe(
         &mut self,
         now: Now,
         client: &ClientId,
-        from: NodeId,
+        (from, next): (NodeId, u64),
         subscriptions: Vec<SubscriptionState>,
     ) -> Vec<InterestChange> {
         let me = self.place.node;
@@ -282,7 +282,7 @@ impl Shard {
         let is_new = |filter: &TopicFilter| {
             known.is_none_or(|(of, copied)| ![me, from].contains(&of) || !copied.contains(filter))
         };
-        let changes = self.broker.resubscribe(now, client, subscriptions, is_new);
+        let changes = self.broker.resubscribe(now, client, next, subscriptions, is_new);
         let brought = changes.iter().map(|change| change.filter.clone()).collect();
         self.inheritance.brings(client, from, brought);
         changes

@@ -372,8 +372,8 @@ impl Shard {
             SessionStep::Arrive(life) => self.arrive(now, life),
             SessionStep::Merge(merge) => self.merge(now, merge),
             SessionStep::Known(known) => self.inheritance.remember(known),
-            SessionStep::Resubscribe { client, from, subscriptions } => {
-                let changes = self.resubscribe(now, &client, from, subscriptions);
+            SessionStep::Resubscribe { client, from, next, subscriptions } => {
+                let changes = self.resubscribe(now, &client, (from, next), subscriptions);
                 self.tell_node(ToNode::Resubscribed { client, from, changes });
             }
             SessionStep::Had { client, id } => self.broker.has_had(&client, id),

@@ -63,7 +63,8 @@ impl Node {
         }
         let (message, stored) = if message.retain { self.retain_own(message) } else { (message, true) };
         for (node, group) in groups.into_iter().flatten() {
-            if self.overlay.is_linked(node) {
+            // The shard may have chosen a node that is gone since: what is kept for its sessions goes to members of theirs (FT-20).
+            if self.overlay.is_linked(node) || self.orphans.has(node) {
                 leg(&mut legs, node).groups.push(group);
             } else {
                 self.again(shard, &message, group, node);
@@ -222,6 +223,10 @@ impl Node {
             if kept == Kept::Awaited {
                 sent.orphaned.push(to);
                 // The successor of the life that had the members has others chosen; the next life, which may be linked, does not.
+                let others = if self.keeps_for_groups(to) { SmallVec::new() } else { core::mem::take(&mut groups) };
+                for group in others {
+                    self.again(shard.unwrap_or_default(), &message, group, to);
+                }
                 groups.clear();
                 if !plain && !retained_copy {
                     continue;

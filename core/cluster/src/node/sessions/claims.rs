@@ -538,7 +538,7 @@ impl Node {
             return self.keep_early(from, client, epoch, Some(session), was_taken_over);
         }
         if self.claims.owns(client) && !was_taken_over {
-            self.begin_reunion(client, from, false);
+            self.begin_reunion(client, from, None);
             self.given_back(from, client, epoch, Some(&session));
             return;
         }

@@ -180,7 +180,7 @@ impl Node {
     }
 
     fn home_register(&mut self, owner: NodeId, client: &ClientId, epoch: u64, view: u64) {
-        if !self.is_home(client) && self.keep(client, epoch, owner) {
+        if !self.is_home(client) && self.keep(client, epoch, self.life_of(owner)) {
             return;
         }
         let view = self.heard_in(client, view);

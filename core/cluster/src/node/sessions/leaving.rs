@@ -4,7 +4,7 @@ use sedge_base::{ClientId, Incarnation, NodeId};
 use sedge_mqtt::{MessageId, ReasonCode};
 
 use crate::link::ControlTopic;
-use crate::mail::{self, Known, SessionStep, ToShard};
+use crate::mail::{self, Known, Life, SessionStep, ToShard};
 use crate::node::Node;
 use crate::node::delivery::waiters::{Departure, Waiter};
 use crate::node::sessions::claims::{Claims, Next, Session, Wanted, session_step};
@@ -82,7 +82,7 @@ impl Node {
             // It went to that node, and is on its way back. What is taken over from a node that is gone has to go there first.
             return;
         }
-        if !clean_start && self.keep(&client, epoch, to) {
+        if !clean_start && self.keep(&client, epoch, self.life_of(to)) {
             return;
         }
         if !clean_start && self.claims.departing.get(&client).is_some_and(|(_, to)| !self.is_there(*to)) {
@@ -148,7 +148,7 @@ impl Node {
 
     /// Goes on with a session that a successor has taken over, since this node lives: the client is served here, and this node knows which messages
     /// it has had. Messages that came for it at the successor will be merged. False if another node has a better claim.
-    pub(in crate::node) fn keep(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
+    pub(in crate::node) fn keep(&mut self, client: &ClientId, epoch: u64, successor: Life) -> bool {
         let Some(owned) = self.claims.owned.get_mut(client) else { return false };
         // A home that was asked twice has granted more than the shard was told.
         let succeeds = epoch::succeeds(epoch, owned.told) || epoch::succeeds(epoch, owned.granted);
@@ -156,11 +156,11 @@ impl Node {
             return false;
         }
         let epoch = epoch::kept(epoch.max(owned.granted));
-        (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor));
+        (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor.node));
         self.tell_epoch(client, epoch);
-        self.begin_reunion(client, successor, true);
+        self.begin_reunion(client, successor.node, Some(successor));
         // The home says so, too, as soon as the successor and this node can both reach it.
-        self.send_relinquish(successor, client, epoch, self.config.node);
+        self.send_relinquish(successor.node, client, epoch, self.config.node);
         true
     }
 

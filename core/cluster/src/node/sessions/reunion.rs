@@ -15,7 +15,7 @@ use sedge_mqtt::{Message, PacketId, TopicFilter};
 use sedge_overlay::{Input, Neighbour};
 
 use crate::lineage::Given;
-use crate::mail::{self, SessionStep};
+use crate::mail::{self, Life, SessionStep};
 use crate::node::Node;
 use crate::node::delivery::waiters::Waiter;
 use crate::node::sessions::claims::session_step;
@@ -86,6 +86,8 @@ struct Reunion {
     sent: Option<PacketId>,
     /// Under which epoch the client can have left it at the earliest.
     next: u64,
+    /// The life of the successor that has ended, if the copy speaks in its place: the node may live another one.
+    ended: Option<Life>,
 }
 
 impl Reunions {
@@ -194,13 +196,13 @@ impl Node {
         self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
     }
 
-    /// This node goes on with a session that a successor has taken over. `afresh`: only messages that come from now on are merged.
-    pub(in crate::node) fn begin_reunion(&mut self, client: &ClientId, from: NodeId, afresh: bool) {
+    /// This node goes on with a session that a successor has taken over. `afresh`: only messages that come from now on are merged, from this life of
+    /// the successor.
+    pub(in crate::node) fn begin_reunion(&mut self, client: &ClientId, from: NodeId, afresh: Option<Life>) {
         let key = (client.clone(), from);
         self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
         // One that has given up already under an earlier epoch is waiting for the word to end.
         self.reunions.sessions.entry(key).or_default();
-        let afresh = afresh.then(|| self.life_of(from));
         let hold = SessionStep::Hold { client: client.clone(), afresh };
         self.tell_shard(shard_of(client, self.config.shards), session_step(hold));
     }
@@ -210,7 +212,7 @@ impl Node {
         if !self.claims.owns(client) || self.claims.is_leaving(client) || !self.ring.contains(&given.from) {
             return;
         }
-        self.begin_reunion(client, given.from, false);
+        self.begin_reunion(client, given.from, None);
         if let Some(reunion) = self.reunions.sessions.get_mut(&(client.clone(), given.from)) {
             (reunion.given_up, reunion.is_answered, reunion.is_released) = (Some(given.epoch), true, true);
         }
@@ -284,7 +286,8 @@ impl Node {
             // The client may have withdrawn since what an older state of its session has subscribed to.
             let is_older = self.had.is_older(client, from);
             let subscriptions = if is_older { Vec::new() } else { session.subscriptions.clone() };
-            let resubscribe = SessionStep::Resubscribe { client: client.clone(), from, subscriptions };
+            let next = epoch::outdated_from(session.epoch);
+            let resubscribe = SessionStep::Resubscribe { client: client.clone(), from, next, subscriptions };
             self.tell_shard(shard_of(client, self.config.shards), session_step(resubscribe));
         } else {
             reunion.is_caught = true;
@@ -392,7 +395,8 @@ impl Node {
             ..self.held(from, &client, message, group.clone())
         });
         let messages = held.collect();
-        let (from, Reunion { received, sent, next, .. }) = (self.life_of(from), reunion);
+        let Reunion { received, sent, next, ended, .. } = reunion;
+        let from = ended.unwrap_or_else(|| self.life_of(from));
         self.merge(mail::Merge { client: client.clone(), from, messages, received, sent, next, is_late: false });
         if self.reunions.is_reuniting(&client) {
             return;
@@ -403,28 +407,28 @@ impl Node {
 
     /// A successor is gone, and this node takes its sessions over. Whether this is one that this node has gone on with: messages that only the copy
     /// has are for the session here, which is not to be replaced by it.
-    pub(in crate::node) fn goes_on_beside(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
+    pub(in crate::node) fn goes_on_beside(&mut self, client: &ClientId, epoch: u64, successor: Life) -> bool {
         if self.keep(client, epoch, successor) {
             return true;
         }
         if !self.claims.outlives(client, epoch) {
             return false;
         }
-        self.begin_reunion(client, successor, true);
+        self.begin_reunion(client, successor.node, Some(successor));
         true
     }
 
     /// The copy of a session says in a successor's place what it had, and all others what they have kept for it.
-    pub(in crate::node) fn copy_gives_back(&mut self, of: NodeId, session: &SessionState, kept: &[Arc<Message>]) {
+    pub(in crate::node) fn copy_gives_back(&mut self, of: Life, session: &SessionState, kept: &[Arc<Message>]) {
         let client = &session.client;
-        self.given_back(of, client, session.epoch, Some(session));
-        let Some(reunion) = self.reunions.sessions.get_mut(&(client.clone(), of)) else { return };
+        self.given_back(of.node, client, session.epoch, Some(session));
+        let Some(reunion) = self.reunions.sessions.get_mut(&(client.clone(), of.node)) else { return };
         let plain = || session.subscriptions.iter().filter(|subscription| is_plain(subscription));
         let wanted = |message: &Message| plain().any(|subscription| subscription.filter.matches(&message.topic));
         let kept = kept.iter().filter(|message| wanted(message));
         reunion.messages.extend(kept.map(|message| (Arc::clone(message), None)));
-        reunion.is_released = true;
-        self.reunited(client.clone(), of);
+        (reunion.is_released, reunion.ended) = (true, Some(of));
+        self.reunited(client.clone(), of.node);
     }
 
     /// A node is gone: it sends nothing any more.

@@ -80,6 +80,8 @@ struct Orphaned {
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
+    /// The successor that was sent all that is kept here. Its own members of shared subscriptions are known here since before.
+    given_to: Option<NodeId>,
     /// Whether the node has come back, so that the kept messages are for others.
     is_back: bool,
     /// Nodes that have come back, and how much of what was kept they have.
@@ -323,6 +325,7 @@ impl Node {
             strays: kept,
             bytes,
             is_awaited,
+            given_to: None,
             is_back: false,
             told,
         };
@@ -437,12 +440,9 @@ impl Node {
         plain: bool,
         groups: &[TopicFilter],
     ) -> Kept {
+        let groups = if self.keeps_for_groups(node) { groups } else { &[] };
         let orphaned = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_back);
         let Some(orphaned) = orphaned else { return Kept::No };
-        // A shared subscription has members elsewhere, or none. Once this node has put together what was kept, others are chosen at once.
-        let life = Life { node, incarnation: orphaned.incarnation };
-        let is_kept_for_groups = orphaned.is_awaited && !self.takeovers.is_arriving(life);
-        let groups = if is_kept_for_groups { groups } else { &[] };
         if message.qos == QoS::AtMostOnce || (!plain && groups.is_empty()) {
             return Kept::No;
         }
@@ -454,6 +454,16 @@ impl Node {
             (true, true) => Kept::Awaited,
             (true, false) => Kept::Absent,
         }
+    }
+
+    /// Whether the successor of a node that is gone chooses members for what is kept. A shared subscription has members elsewhere, or none; once the
+    /// successor has what was kept, others are chosen at once.
+    pub(in crate::node) fn keeps_for_groups(&self, node: NodeId) -> bool {
+        self.orphans.nodes.get(&node).is_some_and(|orphaned| {
+            let life = Life { node, incarnation: orphaned.incarnation };
+            let is_given = orphaned.given_to.is_some_and(|to| self.ring.contains(&to));
+            orphaned.is_awaited && !is_given && !self.takeovers.is_arriving(life)
+        })
     }
 
     /// The first of the nodes that have copies of this one's sessions and live.
@@ -516,8 +526,14 @@ impl Node {
     /// Sends what is kept for a node that is gone; `is_all`: there will be nothing else.
     fn give_strays(&mut self, to: NodeId, life: Life, is_all: bool) {
         let Life { node: of, incarnation } = life;
-        let orphaned = self.orphans.nodes.get(&of).filter(|orphaned| orphaned.incarnation == incarnation);
-        let strays = orphaned.map(|orphaned| orphaned.own().to_vec()).unwrap_or_default();
+        let orphaned = self.orphans.nodes.get_mut(&of).filter(|orphaned| orphaned.incarnation == incarnation);
+        let strays = orphaned.map(|orphaned| {
+            if is_all {
+                orphaned.given_to = Some(to);
+            }
+            orphaned.own().to_vec()
+        });
+        let strays = strays.unwrap_or_default();
         let mut pieces: Vec<Vec<Stray>> = strays.chunks(PER_MAIL).map(<[Stray]>::to_vec).collect();
         if pieces.is_empty() && is_all {
             pieces.push(Vec::new());

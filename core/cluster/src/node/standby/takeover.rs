@@ -216,7 +216,7 @@ impl Node {
             lives: false,
             shards: self.config.shards,
         };
-        let sessions = self.inherit(node, replica, &mut takeover);
+        let sessions = self.inherit(life, replica, &mut takeover);
         self.takeovers.count += 1;
         self.takeovers.sessions += sessions.iter().map(|shard| shard.len() as u64).sum::<u64>();
         let count: usize = sessions.iter().map(Vec::len).sum();
@@ -288,10 +288,11 @@ impl Node {
     /// Takes the sessions out of a copy: by shard of this node, each with the shard it was at.
     fn inherit(
         &mut self,
-        of: NodeId,
+        life: Life,
         replica: Replica,
         takeover: &mut Takeover,
     ) -> Vec<Vec<(ShardId, RestoredSession)>> {
+        let of = life.node;
         let mut dealt: Vec<Vec<_>> = (0..self.config.shards).map(|_| Vec::new()).collect();
         let mut heard = BTreeMap::new();
         for (number, copy) in replica.shards.into_iter().enumerate() {
@@ -321,7 +322,7 @@ impl Node {
                     // It has been elsewhere since, and this node keeps what it gave back to that node.
                     continue;
                 }
-                if session.state.expiry_secs > 0 && self.goes_on_beside(&client, session.state.epoch, of) {
+                if session.state.expiry_secs > 0 && self.goes_on_beside(&client, session.state.epoch, life) {
                     takeover.beside.push(session.state);
                     continue;
                 }
@@ -578,7 +579,7 @@ impl Node {
         self.had.get_strays(clients.iter(), known);
         let strays: Arc<[_]> = plain.into();
         for session in beside {
-            self.copy_gives_back(life.node, &session, &strays);
+            self.copy_gives_back(life, &session, &strays);
         }
         for shard in (0..self.config.shards).map(ShardId) {
             let (strays, heard) = (Arc::clone(&strays), Arc::clone(&heard));
