@@ -12,7 +12,7 @@ const MAX_FILTERS: usize = 10_000;
 /// Bytes of these filters; the same ones are forgotten first.
 const MAX_BYTES: usize = 1 << 20;
 
-/// See the module.
+/// The filters of subscriptions that clients of this broker have ended, for as long as their sessions are here.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawn {
     /// By session and filter, the epoch of the session when the client ended the subscription.

@@ -223,11 +223,10 @@ impl Node {
             if kept == Kept::Awaited {
                 sent.orphaned.push(to);
                 // The successor of the life that had the members has others chosen; the next life, which may be linked, does not.
-                let others = if self.keeps_for_groups(to) { SmallVec::new() } else { core::mem::take(&mut groups) };
-                for group in others {
+                let is_kept = self.keeps_for_groups(to);
+                for group in groups.drain(..).filter(|_| !is_kept) {
                     self.again(shard.unwrap_or_default(), &message, group, to);
                 }
-                groups.clear();
                 if !plain && !retained_copy {
                     continue;
                 }
